@@ -1,0 +1,53 @@
+# Two commands for newcomers: `make quickstart` and `make test`. The rest is for people at work on it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: quickstart test test-slow bench chaos cluster-test lint format clean
+
+quickstart: $(VENV)/.installed
+	$(BIN)/sweep run quickstart
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow and not bench and not chaos and not cluster"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "slow"
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m bench -s tests/benchmarks
+
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m chaos -s
+
+cluster-test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m cluster -s
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "orthosweep needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# The exact versions that the tests ran with; newer ones may work, these do.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing (a few minutes the first time) ..."
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,174 @@
+"""What tuning cost: runs x time per run, phases, hours and money, and what the hours bought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from dashboards.records import PHASES, SweepRecords
+from dashboards.statistics import ratio_interval, resampled_totals
+from sweep.results import PAIRS, Efficiency, StudyRecords, efficiency
+
+ALL_DATASETS = "all"
+
+
+def efficiency_frame(sweep: SweepRecords) -> pd.DataFrame:
+    """Runs ratio x time-per-run ratio = total ratio, per dataset and pair, then overall.
+
+    Only (dataset, split) places where both methods of a pair have finished count; seconds are those
+    of the solver over all tuning fits. `low` and `high` bound the total ratio at 95 %.
+    """
+    rows = []
+    totals = _totals(sweep)
+    groups = [(name, [name]) for name in sweep.datasets]
+    if len(groups) != 1:
+        groups.append((ALL_DATASETS, sweep.datasets))
+    for label, names in groups:
+        results = sweep.results[sweep.results["dataset"].isin(names)]
+        for found in efficiency(results.to_dict("records")):
+            low, high = _interval(totals, names, found)
+            rows.append(
+                {
+                    "dataset": label,
+                    "convex": found.convex,
+                    "nonconvex": found.nonconvex,
+                    "convex_fits": found.convex_fits,
+                    "nonconvex_fits": found.nonconvex_fits,
+                    "convex_seconds": found.convex_seconds,
+                    "nonconvex_seconds": found.nonconvex_seconds,
+                    "runs_ratio": found.runs_ratio,
+                    "time_per_run_ratio": found.time_per_run_ratio,
+                    "total_ratio": found.total_ratio,
+                    "low": low,
+                    "high": high,
+                }
+            )
+    columns = [
+        "dataset", "convex", "nonconvex", "convex_fits", "nonconvex_fits", "convex_seconds", "nonconvex_seconds",
+        "runs_ratio", "time_per_run_ratio", "total_ratio", "low", "high",
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def overall(frame: pd.DataFrame) -> pd.Series | None:
+    """The last line of an efficiency frame: all pairs on all datasets."""
+    return None if frame.empty else frame.iloc[-1]
+
+
+Totals = dict[tuple[str, int, str], np.ndarray]
+
+
+def _totals(sweep: SweepRecords) -> Totals:
+    """Resampled solver seconds of the tuning fits of every study of a pair that has its result."""
+    paired = {method for pair in PAIRS for method in pair}
+    return {
+        (s.dataset, s.split, s.method): resampled_totals(
+            np.array([record.seconds["solve"] for _, record in s.tuning_fits]), seed
+        )
+        for seed, s in enumerate(sweep.studies)
+        if s.method in paired and s.refit is not None and len(s.tuning_fits) > 1
+    }
+
+
+def _interval(totals: Totals, datasets: list[str], found: Efficiency) -> tuple[float, float]:
+    """Of the total ratio; NaN where nothing was repeated."""
+    above, below = [], []
+    for convex, nonconvex in PAIRS:
+        if found.convex in (convex, "all convex"):
+            for (dataset, split, method), seconds in totals.items():
+                if dataset in datasets and method == convex and (dataset, split, nonconvex) in totals:
+                    above.append(totals[dataset, split, nonconvex])
+                    below.append(seconds)
+    return ratio_interval(above, below) if above else (math.nan, math.nan)
+
+
+def seconds_frame(sweep: SweepRecords, price: float | None = None) -> pd.DataFrame:
+    """Seconds per method and phase, all fits; `wasted` went into attempts that failed.
+
+    `hours` is the time that a device was held: everything but waiting in the queue. `cost` is that
+    times the price of an hour.
+    """
+    from solvers.methods import METHODS
+
+    found = set(sweep.fits["method"]) | set(sweep.failures["method"])
+    methods = pd.Index([name for name in METHODS if name in found], name="method")
+    frame = sweep.fits.groupby("method")[list(PHASES)].sum().reindex(methods, fill_value=0.0)
+    frame["wasted"] = sweep.failures.groupby("method")["seconds"].sum().reindex(methods, fill_value=0.0)
+    frame = frame.astype(np.float64)
+    frame["hours"] = frame.drop(columns="queue").sum(axis=1) / 3600
+    if price is not None:
+        frame["cost"] = frame["hours"] * price
+    counts = sweep.fits.groupby("method")["restarts"].sum().reindex(methods, fill_value=0)
+    frame.insert(0, "fits", counts.astype(int))
+    return frame
+
+
+def score_over_hours(sweep: SweepRecords) -> pd.DataFrame:
+    """Best tuning AUC that k trials reach, over the hours that k trials take.
+
+    Expected over all orders of the trials: the order in which a sweep happens to run them (the
+    longest first) says nothing about a method. Mean over the splits that have all trials of the grid.
+    """
+    rows = []
+    for dataset, method, studies in _by_method(sweep):
+        curves = [curve for study in studies if (curve := _trial_curve(study)) is not None]
+        length = max((len(hours) for hours, _ in curves), default=0)
+        curves = [curve for curve in curves if len(curve[0]) == length]
+        if length < 2:
+            continue
+        hours = np.mean([h for h, _ in curves], axis=0)
+        score = np.mean([s for _, s in curves], axis=0)
+        rows += [
+            {"dataset": dataset, "method": method, "trials": k + 1, "hours": hours[k], "cv_auc": score[k]}
+            for k in range(length)
+        ]
+    return pd.DataFrame(rows, columns=["dataset", "method", "trials", "hours", "cv_auc"])
+
+
+def _trial_curve(study: StudyRecords) -> tuple[np.ndarray, np.ndarray] | None:
+    complete = [list(f.values()) for f in study.tuning.values() if len(f) == study.folds]
+    if not complete:
+        return None
+    scores = np.sort([np.mean([record.score for _, record in folds]) for folds in complete])
+    cost = np.mean([sum(record.seconds["solve"] for _, record in folds) for folds in complete]) / 3600
+    n = len(scores)
+    steps = np.arange(1, n + 1)
+    return steps * cost, np.array([expected_best(scores, k) for k in steps])
+
+
+def expected_best(ascending: np.ndarray, k: int) -> float:
+    """Expected largest of k values drawn without replacement from sorted ones."""
+    n = len(ascending)
+    chances = [math.comb(i, k - 1) / math.comb(n, k) for i in range(n)]
+    return float(np.dot(chances, ascending))
+
+
+def restarts_frame(sweep: SweepRecords) -> pd.DataFrame:
+    """Test AUC of the restart with the lowest objective among m, expected over which m were run."""
+    rows = []
+    for dataset, method, studies in _by_method(sweep):
+        curves = []
+        for study in studies:
+            record = study.refit[1] if study.refit else None
+            objectives = record.fit.get("restart_objectives") if record else None
+            scores = record.scores.get("restart_auc") if record else None
+            if objectives and scores and len(objectives) == len(scores):
+                worst_first = np.asarray(scores)[np.argsort(objectives)[::-1]]
+                curves.append([expected_best(worst_first, m) for m in range(1, len(scores) + 1)])
+        length = max(map(len, curves), default=0)
+        if length < 2:
+            continue
+        mean = np.mean([curve for curve in curves if len(curve) == length], axis=0)
+        rows += [{"dataset": dataset, "method": method, "m": m + 1, "auc": mean[m]} for m in range(length)]
+    return pd.DataFrame(rows, columns=["dataset", "method", "m", "auc"])
+
+
+def _by_method(sweep: SweepRecords) -> Iterator[tuple[str, str, list[StudyRecords]]]:
+    groups: dict[tuple[str, str], list[StudyRecords]] = {}
+    for study in sweep.studies:
+        groups.setdefault((study.dataset, study.method), []).append(study)
+    for (dataset, method), studies in groups.items():
+        yield dataset, method, studies

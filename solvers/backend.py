@@ -1,0 +1,268 @@
+"""The one module that knows NumPy from CuPy.
+
+Everything else in `solvers` is written against the array API standard and takes its namespace
+`xp` by keyword. What the standard lacks (sparse products, the Wright omega function, moving
+arrays between host and device) is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import scipy.sparse
+import scipy.special
+
+Array = Any
+Namespace = Any
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where a fit computes: an array namespace, a device of it and a floating-point type."""
+
+    xp: Namespace
+    device: Any
+    dtype: Any
+
+    def asarray(self, values: Array) -> Array:
+        """Floating-point `values` on this backend's device."""
+        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
+
+    def indices(self, values: Array) -> Array:
+        """Integer `values` (indices) on this backend's device."""
+        return self.xp.asarray(values, dtype=self.xp.int64, device=self.device)
+
+
+def choose_backend(X: Array, device: str = "auto") -> Backend:
+    """Backend for data `X`: everything follows X unless `device` says otherwise.
+
+    An array of CuPy, PyTorch or another standard namespace stays where it is. NumPy data go to
+    the GPU for `cuda` or `cuda:i`, and for `auto` where CuPy sees a device; `cpu` keeps them.
+    """
+    dtype_name = "float32" if str(getattr(X, "dtype", "")).endswith("float32") else "float64"
+    if is_host_data(X):
+        gpu = _gpu_index(device)
+        if gpu is None:
+            import array_api_compat.numpy as numpy_namespace
+
+            return Backend(numpy_namespace, "cpu", getattr(numpy_namespace, dtype_name))
+        import array_api_compat.cupy as cupy_namespace
+        import cupy
+
+        return Backend(cupy_namespace, cupy.cuda.Device(gpu), getattr(cupy_namespace, dtype_name))
+    xp = array_api_compat.array_namespace(X)
+    if device == "cpu" and array_api_compat.is_cupy_array(X):
+        raise ValueError("device: 'cpu' was asked for, but X is a CuPy array; pass cupy.asnumpy(X)")
+    return Backend(xp, array_api_compat.device(X), getattr(xp, dtype_name))
+
+
+def is_host_data(X: Any) -> bool:
+    """Whether X is a NumPy array or something NumPy reads (lists, data frames)."""
+    return isinstance(X, np.ndarray) or not array_api_compat.is_array_api_obj(X)
+
+
+def _gpu_index(device: str) -> int | None:
+    """GPU number that `device` asks for, None for the CPU."""
+    if device == "cpu":
+        return None
+    if device == "auto":
+        return 0 if gpu_count() > 0 else None
+    name, _, number = device.partition(":")
+    if name != "cuda" or (number and not number.isdecimal()):
+        raise ValueError(f"device: expected 'auto', 'cpu', 'cuda' or 'cuda:<number>', got {device!r}")
+    index = int(number or 0)
+    available = gpu_count()
+    if index >= available:
+        raise ValueError(
+            f"device: {device!r} was asked for, but CuPy sees {available} GPU(s) here; "
+            "use device='cpu', or install orthosweep[gpu] on a machine with a GPU"
+        )
+    return index
+
+
+def gpu_count() -> int:
+    """Number of GPUs that CuPy can use in this process; 0 without CuPy or without a driver."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy missing, or no CUDA driver: CuPy raises types of its own for the latter
+        return 0
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """Copy of `array` on the host (NumPy arrays are passed through)."""
+    if isinstance(array, np.ndarray):
+        return array
+    if array_api_compat.is_cupy_array(array):
+        return np.asarray(array.get())
+    try:
+        return np.asarray(array)
+    except (RuntimeError, TypeError):  # off the host: array-api-strict's second device, torch on CUDA
+        xp = array_api_compat.array_namespace(array)
+        host = xp.Device("CPU_DEVICE") if hasattr(xp, "Device") else "cpu"
+        return np.asarray(array_api_compat.to_device(array, host))
+
+
+def synchronize(xp: Namespace) -> None:
+    """Wait for the device, so that a clock read next is honest."""
+    if _is_cupy(xp):
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+
+def free_device_memory(xp: Namespace) -> None:
+    """Hand cached device memory back, as the next task on this GPU expects to find it."""
+    if _is_cupy(xp):
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+def _is_cupy(xp: Namespace) -> bool:
+    return bool(array_api_compat.is_cupy_namespace(xp))
+
+
+def _is_numpy(xp: Namespace) -> bool:
+    return bool(array_api_compat.is_numpy_namespace(xp))
+
+
+def symmetrize(M: Array, *, xp: Namespace) -> Array:
+    """(M + M') / 2 over the last two axes."""
+    return (M + xp.matrix_transpose(M)) / 2
+
+
+def eigh(M: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    """Eigenvalues (ascending) and eigenvectors (columns) of a symmetric matrix or a stack.
+
+    Symmetrises first: eigh reads one triangle, so drift in the other would go unseen.
+    """
+    values, vectors = xp.linalg.eigh(symmetrize(M, xp=xp))
+    return values, vectors
+
+
+def wright_omega(x: Array, *, xp: Namespace) -> Array:
+    """Solution w > 0 of w + log(w) = x, elementwise (Wright omega on the real line)."""
+    if _is_numpy(xp):
+        return scipy.special.wrightomega(x)
+    # Neither the standard nor CuPy has it. Start on the right branch, then Newton on the
+    # convex form in v = log(w), exp(v) + v = x, which cannot overshoot into w <= 0.
+    v = xp.where(x > 1, xp.log(xp.where(x > 1, x, xp.ones_like(x))), x)
+    for _ in range(20):
+        w = xp.exp(v)
+        v = v - (w + v - x) / (1 + w)
+    return xp.exp(v)
+
+
+def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespace) -> Array:
+    """Lap(w) Y for pair weights w: row i gets the sum over its pairs of w (y_i - y_j).
+
+    Parameters
+    ----------
+    weights : (..., m)
+    Y : (..., n, k), same leading axes: a stack (restarts) is one block-diagonal product.
+    """
+    if not (_is_numpy(xp) or _is_cupy(xp)):
+        return _laplacian_product_dense(graph, weights, Y, xp=xp)
+    n, k = Y.shape[-2:]
+    flat_weights = xp.reshape(weights, (-1, weights.shape[-1]))
+    stack = flat_weights.shape[0]
+    data = xp.reshape(xp.take(flat_weights, graph.slots, axis=1), (-1,))
+    indices, indptr = graph.stacked(stack)
+    adjacency = _csr_class(xp)((data, indices, indptr), (stack * n, stack * n))
+    flat_Y = xp.reshape(Y, (stack * n, k))
+    degree = adjacency @ xp.ones((stack * n,), dtype=Y.dtype, device=graph.device)
+    return xp.reshape(degree[:, None] * flat_Y - adjacency @ flat_Y, Y.shape)
+
+
+def _laplacian_product_dense(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespace) -> Array:
+    """The same by one-hot blocks: no sparse arrays needed, for namespaces that have none."""
+    n = Y.shape[-2]
+    rows = xp.arange(n, device=graph.device)
+    total = xp.zeros_like(Y)
+    block = 4096
+    for start in range(0, graph.first.shape[0], block):
+        first, second = graph.first[start : start + block], graph.second[start : start + block]
+        incidence = xp.astype(rows[:, None] == first[None, :], Y.dtype) - xp.astype(
+            rows[:, None] == second[None, :], Y.dtype
+        )
+        difference = xp.take(Y, first, axis=-2) - xp.take(Y, second, axis=-2)
+        total = total + incidence @ (weights[..., start : start + block, None] * difference)
+    return total
+
+
+def group_sum(codes: Array, n_groups: int, Y: Array, *, xp: Namespace) -> Array:
+    """Sum of the rows of Y (n, k) over each of `n_groups` groups given by integer codes (n,)."""
+    device = array_api_compat.device(Y)
+    if not (_is_numpy(xp) or _is_cupy(xp)):
+        groups = xp.arange(n_groups, device=device)
+        return xp.astype(groups[:, None] == codes[None, :], Y.dtype) @ Y
+    order = xp.argsort(codes, stable=True)
+    starts = xp.searchsorted(xp.take(codes, order), xp.arange(n_groups + 1, device=device), side="left")
+    ones = xp.ones((codes.shape[0],), dtype=Y.dtype, device=device)
+    return _csr_class(xp)((ones, order, starts), (n_groups, codes.shape[0])) @ Y
+
+
+def _csr_class(xp: Namespace) -> Any:
+    """The CSR matrix class that goes with the namespace."""
+    if _is_cupy(xp):
+        import cupyx.scipy.sparse
+
+        return cupyx.scipy.sparse.csr_matrix
+    return scipy.sparse.csr_matrix
+
+
+class PairGraph:
+    """Sparse structure of a fixed set of pairs among n points; only the weights change later.
+
+    Parameters
+    ----------
+    first, second : (m,) integer index arrays of the two ends, on the device.
+    """
+
+    def __init__(self, first: Array, second: Array, n: int, *, xp: Namespace) -> None:
+        self.first, self.second, self.n = first, second, n
+        self.device = array_api_compat.device(first)
+        self._xp = xp
+        self._stacked: dict[int, tuple[Array, Array]] = {}
+        self._stacked_ends: dict[int, tuple[Array, Array]] = {}
+        if not (_is_numpy(xp) or _is_cupy(xp)):
+            return
+        m = int(first.shape[0])
+        rows = xp.concat([first, second])
+        order = xp.argsort(rows, stable=True)
+        self.slots = order % m  # which pair's weight stands in each stored entry
+        self._columns = xp.take(xp.concat([second, first]), order)
+        self._row_starts = xp.searchsorted(
+            xp.take(rows, order), xp.arange(n + 1, device=self.device), side="left"
+        )
+
+    def stacked(self, stack: int) -> tuple[Array, Array]:
+        """Column indices and row starts of the block-diagonal matrix with `stack` copies."""
+        if stack not in self._stacked:
+            xp = self._xp
+            entries = int(self._columns.shape[0])
+            # 32-bit indices halve the traffic of the sparse product; they suffice below 2^31.
+            kind = xp.int32 if stack * max(entries, self.n) < 2**31 else xp.int64
+            offsets = xp.arange(stack, device=self.device)[:, None]
+            columns = xp.reshape(self._columns[None, :] + offsets * self.n, (-1,))
+            starts = xp.reshape(self._row_starts[None, :-1] + offsets * entries, (-1,))
+            end = xp.asarray([stack * entries], dtype=starts.dtype, device=self.device)
+            self._stacked[stack] = (xp.astype(columns, kind), xp.astype(xp.concat([starts, end]), kind))
+        return self._stacked[stack]
+
+    def stacked_ends(self, stack: int) -> tuple[Array, Array]:
+        """Both ends of the pairs of `stack` copies, one after the other, as rows of a (stack * n, k) array."""
+        if stack not in self._stacked_ends:
+            xp = self._xp
+            offsets = xp.arange(stack, device=self.device)[:, None] * self.n
+            self._stacked_ends[stack] = (
+                xp.reshape(self.first[None, :] + offsets, (-1,)),
+                xp.reshape(self.second[None, :] + offsets, (-1,)),
+            )
+        return self._stacked_ends[stack]

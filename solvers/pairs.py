@@ -1,0 +1,242 @@
+"""Pairs of examples: drawing them, their distances, their scatter matrices.
+
+A pair's difference is z = x_i - x_j. No array of size pairs x D is ever built: distances go
+through projected points in blocks, scatter matrices through the Laplacian of the pair graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from solvers.backend import Array, Backend, Namespace, PairGraph, group_sum, laplacian_product, symmetrize, to_numpy
+
+# Projected differences are formed this many bytes at a time: about the size of a CPU's L2 cache.
+_BLOCK_BYTES = 1 << 21
+
+
+class PairSet:
+    """A fixed set of pairs of rows of X, with the two operations every solver needs.
+
+    Parameters
+    ----------
+    X : (n, D) points on the device.
+    first, second : (m,) integer row indices.
+    """
+
+    def __init__(self, X: Array, first: Array, second: Array, *, xp: Namespace) -> None:
+        self.X, self.xp = X, xp
+        self.graph = PairGraph(first, second, X.shape[0], xp=xp)
+
+    def __len__(self) -> int:
+        return int(self.graph.first.shape[0])
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Row indices of a random batch of these pairs."""
+        chosen = rng.integers(len(self), size=size)
+        return self._host[0][chosen], self._host[1][chosen]
+
+    @cached_property
+    def _host(self) -> tuple[np.ndarray, np.ndarray]:
+        return to_numpy(self.graph.first), to_numpy(self.graph.second)
+
+    def distances(self, L: Array) -> Array:
+        """Squared distances ||L z||^2, shape (..., m), for a factor L (..., k, D)."""
+        return self.projected_distances(self.X @ self.xp.matrix_transpose(L))
+
+    def projected_distances(self, Y: Array) -> Array:
+        """Squared distances between rows of Y (..., n, k), shape (..., m)."""
+        xp = self.xp
+        n, k = Y.shape[-2:]
+        # A stack is one long list of rows: blocks then walk through one restart after the other,
+        # whose rows stay in the cache.
+        rows = xp.reshape(Y, (-1, k))
+        first, second = self.graph.stacked_ends(rows.shape[0] // n)
+        block = max(1, _BLOCK_BYTES // (8 * max(1, k)))
+        pieces = []
+        for start in range(0, first.shape[0], block):
+            ends = first[start : start + block], second[start : start + block]
+            difference = xp.take(rows, ends[0], axis=0) - xp.take(rows, ends[1], axis=0)
+            pieces.append(xp.vecdot(difference, difference))
+        return xp.reshape(xp.concat(pieces), (*Y.shape[:-2], len(self)))
+
+    def quadratic_forms(self, Y: Array, S: Array, chosen: Array) -> Array:
+        """(y_i - y_j)' S (y_i - y_j) of the chosen pairs, for Y (n, k) and a symmetric S (k, k)."""
+        xp = self.xp
+        first, second = xp.take(self.graph.first, chosen), xp.take(self.graph.second, chosen)
+        block = max(1, _BLOCK_BYTES // (8 * Y.shape[1]))
+        pieces = [xp.zeros((0,), dtype=Y.dtype, device=self.graph.device)]
+        for start in range(0, chosen.shape[0], block):
+            rows = slice(start, start + block)
+            difference = xp.take(Y, first[rows], axis=0) - xp.take(Y, second[rows], axis=0)
+            pieces.append(xp.sum((difference @ S) * difference, axis=1))
+        return xp.concat(pieces)
+
+    def laplacian(self, weights: Array, Y: Array) -> Array:
+        """Lap(w) Y, shape (..., n, k), for weights (..., m) and Y (..., n, k)."""
+        return laplacian_product(self.graph, weights, Y, xp=self.xp)
+
+    def scatter(self, weights: Array, Y: Array | None = None) -> Array:
+        """sum_k w_k z_k z_k', shape (D, D), for weights (m,); differences of the rows of Y if given."""
+        Y = self.X if Y is None else Y
+        return symmetrize(self.xp.matrix_transpose(Y) @ self.laplacian(weights, Y), xp=self.xp)
+
+
+@dataclass(frozen=True)
+class PairProblem:
+    """What a pairwise fit sees: the mean scatter of similar pairs, dissimilar pairs, the margin."""
+
+    similar_scatter: Array  # C_S, (D, D)
+    dissimilar: PairSet
+    margin: float
+    n_similar: int
+    # Row indices of a random batch of similar pairs, for the stochastic algorithms.
+    draw_similar: Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+
+
+def problem_from_labels(
+    X: Array,
+    labels: np.ndarray,
+    *,
+    n_pairs: int,
+    margin: float,
+    oversample: bool,
+    rng: np.random.Generator,
+    backend: Backend,
+) -> PairProblem:
+    """All similar pairs (in closed form) and `n_pairs` sampled dissimilar pairs.
+
+    `labels` are class codes 0..K-1. With `oversample`, every class counts the same, as if each
+    had been resampled to the size of the largest and pairs of one example with itself left out.
+    """
+    counts = np.bincount(labels)
+    if counts.size < 2:
+        raise ValueError("pairs: y has one class only, so no dissimilar pair exists; give at least two classes")
+    if counts.max() < 2:
+        raise ValueError(
+            "pairs: every class has one example, so no similar pair exists; give a class at least two examples"
+        )
+    first, second = draw_dissimilar(labels, n_pairs, oversample=oversample, rng=rng)
+    return PairProblem(
+        similar_scatter=within_class_scatter(X, labels, oversample=oversample, backend=backend),
+        dissimilar=PairSet(X, backend.indices(first), backend.indices(second), xp=backend.xp),
+        margin=margin,
+        n_similar=int(np.sum(counts * (counts - 1)) // 2),
+        draw_similar=lambda size, rng: draw_similar(labels, size, oversample=oversample, rng=rng),
+    )
+
+
+def problem_from_pairs(
+    X: Array, similar: np.ndarray, dissimilar: np.ndarray, *, margin: float, backend: Backend
+) -> PairProblem:
+    """Exactly the pairs given: two (m, 2) arrays of row indices of X."""
+    xp = backend.xp
+    n = X.shape[0]
+    sets = {}
+    for name, pairs in (("similar", similar), ("dissimilar", dissimilar)):
+        indices = np.asarray(pairs)
+        if indices.ndim != 2 or indices.shape[1] != 2 or not np.issubdtype(indices.dtype, np.integer):
+            raise ValueError(
+                f"{name}: expected an integer array of shape (m, 2), got {indices.dtype} {indices.shape}"
+            )
+        if indices.shape[0] == 0:
+            raise ValueError(f"{name}: expected at least one pair, got none")
+        if indices.min() < 0 or indices.max() >= n:
+            raise ValueError(
+                f"{name}: expected row indices from 0 to {n - 1}, got {indices.min()} to {indices.max()}"
+            )
+        sets[name] = PairSet(X, backend.indices(indices[:, 0]), backend.indices(indices[:, 1]), xp=xp)
+    m = len(sets["similar"])
+    weights = xp.full((m,), 1.0 / m, dtype=backend.dtype, device=backend.device)
+    return PairProblem(sets["similar"].scatter(weights), sets["dissimilar"], margin, m, sets["similar"].draw)
+
+
+def within_class_scatter(X: Array, labels: np.ndarray, *, oversample: bool, backend: Backend) -> Array:
+    """Mean of z z' over all similar pairs, (D, D); with `oversample` the mean of the classes' means.
+
+    The sum over ordered pairs of class k is 2 n_k Xc' Xc with Xc its centred rows, so each row
+    gets one weight and a single matrix product does it.
+    """
+    counts = np.bincount(labels)
+    if oversample:
+        usable = counts >= 2
+        class_weight = np.where(usable, 2.0 / np.maximum(counts - 1, 1), 0.0) / usable.sum()
+    else:
+        class_weight = 2.0 * counts / np.sum(counts * (counts - 1.0))
+    centred = X - class_means(X, labels, backend=backend)
+    row_weight = backend.asarray(class_weight[labels])
+    return symmetrize(
+        backend.xp.matrix_transpose(centred) @ (row_weight[:, None] * centred), xp=backend.xp
+    )
+
+
+def class_means(X: Array, labels: np.ndarray, *, backend: Backend) -> Array:
+    """Mean of each row's own class, (n, D)."""
+    counts = np.bincount(labels)
+    codes = backend.indices(labels)
+    sums = group_sum(codes, counts.size, X, xp=backend.xp)
+    means = sums / backend.asarray(np.maximum(counts, 1).astype(np.float64))[:, None]
+    return backend.xp.take(means, codes, axis=0)
+
+
+def count_dissimilar(labels: np.ndarray) -> int:
+    """Number of unordered pairs with different labels."""
+    counts = np.bincount(labels).astype(object)  # Python integers: no overflow at any size
+    n = int(counts.sum())
+    return int(n * n - (counts * counts).sum()) // 2
+
+
+def draw_dissimilar(
+    labels: np.ndarray, n_pairs: int, *, oversample: bool = False, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """`n_pairs` pairs uniform over all different-class pairs; all of them where there are no more.
+
+    With `oversample` the two classes are uniform over distinct classes, then the examples
+    uniform inside them.
+    """
+    if n_pairs < 1:
+        raise ValueError(f"n_pairs: expected at least 1, got {n_pairs}")
+    order = np.argsort(labels, kind="stable")  # rows of a class stand together
+    counts = np.bincount(labels)
+    n, n_classes = labels.size, counts.size
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    if not oversample and count_dissimilar(labels) <= n_pairs:
+        later = [order[start + count :] for start, count in zip(starts, counts, strict=True)]
+        first = [np.repeat(order[s : s + c], rest.size) for s, c, rest in zip(starts, counts, later, strict=True)]
+        second = [np.tile(rest, c) for c, rest in zip(counts, later, strict=True)]
+        return np.concatenate(first), np.concatenate(second)
+    if oversample:
+        class_a = rng.integers(n_classes, size=n_pairs)
+        class_b = (class_a + rng.integers(1, n_classes, size=n_pairs)) % n_classes
+        rank_a, rank_b = (
+            starts[c] + np.floor(rng.random(n_pairs) * counts[c]).astype(np.int64) for c in (class_a, class_b)
+        )
+        return order[rank_a], order[rank_b]
+    # The first end falls into a class with probability n_k (n - n_k); the second is uniform over
+    # the n - n_k rows outside: skip the class's own block.
+    weight = counts * (n - counts).astype(np.float64)
+    class_a = rng.choice(n_classes, size=n_pairs, p=weight / weight.sum())
+    rank_a = starts[class_a] + np.floor(rng.random(n_pairs) * counts[class_a]).astype(np.int64)
+    rank_b = np.floor(rng.random(n_pairs) * (n - counts[class_a])).astype(np.int64)
+    rank_b += np.where(rank_b >= starts[class_a], counts[class_a], 0)
+    return order[rank_a], order[rank_b]
+
+
+def draw_similar(
+    labels: np.ndarray, n_pairs: int, *, oversample: bool = False, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """`n_pairs` pairs uniform over all same-class pairs (classes uniform with `oversample`)."""
+    order = np.argsort(labels, kind="stable")
+    counts = np.bincount(labels)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    weight = (counts >= 2).astype(np.float64) if oversample else counts * (counts - 1.0)
+    if weight.sum() == 0:
+        raise ValueError("pairs: every class has one example, so no similar pair exists")
+    chosen = rng.choice(counts.size, size=n_pairs, p=weight / weight.sum())
+    offset_a = np.floor(rng.random(n_pairs) * counts[chosen]).astype(np.int64)
+    step = 1 + np.floor(rng.random(n_pairs) * (counts[chosen] - 1)).astype(np.int64)
+    offset_b = (offset_a + step) % counts[chosen]
+    return order[starts[chosen] + offset_a], order[starts[chosen] + offset_b]

@@ -1,0 +1,136 @@
+"""The command line. Parsing only: each command imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from sweep import __version__
+
+EXIT_DONE, EXIT_FAILED_FITS, EXIT_USER_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+SPEC_HELP = "a preset's name (quickstart, ...) or the path of a sweep file (YAML)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the `sweep` command; returns its exit code."""
+    options = build_parser().parse_args(arguments)
+    from sweep import commands
+    from sweep.errors import UserError
+
+    try:
+        return int(getattr(commands, options.command)(options))
+    except UserError as error:
+        _say(f"sweep: {error}")
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        _say("sweep: interrupted; everything finished is kept, run the same command again to go on")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(message + "\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line as a parser."""
+    parser = argparse.ArgumentParser(
+        prog="sweep",
+        description="Hyperparameter sweeps for distance metric learning.",
+        epilog="Start with: sweep run quickstart",
+    )
+    parser.add_argument("--version", action="version", version=f"orthosweep {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = _command(commands, "run", "run a sweep; run again, it goes on where it stopped", "sweep run my.yaml")
+    command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
+    command.add_argument("--name", help="another name than the sweep file's")
+    command.add_argument(
+        "--address",
+        help="Ray cluster to use: 'auto', host:port or ray://...; by default a Ray is started here; "
+        "'inline' runs the fits in this process, without Ray",
+    )
+    _add_home(command)
+    _add_json(command)
+
+    command = _command(commands, "plan", "show what would run", "sweep plan my.yaml")
+    command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
+    _add_home(command)
+    _add_json(command)
+
+    command = _command(commands, "status", "done, running, failed, left, expected end", "sweep status quickstart")
+    _add_name(command, optional=True)
+    _add_home(command)
+    _add_json(command)
+
+    command = _command(
+        commands, "results", "one row per dataset, split and method", "sweep results quickstart --format csv > results.csv"
+    )
+    _add_name(command)
+    command.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    _add_home(command)
+
+    command = _command(commands, "compare", "convex against non-convex: fits, time, ratios", "sweep compare quickstart")
+    _add_name(command)
+    _add_home(command)
+    _add_json(command)
+
+    command = _command(commands, "methods", "the 31 methods", "sweep methods --json")
+    _add_json(command)
+
+    command = _command(commands, "datasets", "the datasets and what they need", "sweep datasets")
+    _add_home(command)
+    _add_json(command)
+
+    command = _command(
+        commands, "data", "turn raw files into a dataset", "sweep data prepare reuters --from reuters21578.tar.gz"
+    )
+    actions = command.add_subparsers(required=True, metavar="ACTION")
+    action = actions.add_parser("prepare", help="raw files -> features and labels, cached under the home")
+    action.add_argument("dataset", metavar="NAME", help="a name of `sweep datasets`")
+    action.add_argument("--from", dest="source", metavar="PATH", help="a folder or the original archive")
+    _add_home(action)
+
+    command = _command(commands, "ui", "the MLflow UI on this home's runs", "sweep ui quickstart --open")
+    _add_name(command, optional=True)
+    command.add_argument("--port", type=int, default=5000, help="port on 127.0.0.1 (default 5000)")
+    command.add_argument("--open", action="store_true", help="open a browser")
+    _add_home(command)
+    return parser
+
+
+def _command(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + ".", epilog=f"Example: {example}"
+    )
+    command.set_defaults(command=name)
+    return command
+
+
+def _add_home(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--home",
+        default=os.environ.get("SWEEP_HOME", "sweep-home"),
+        help="folder for everything a sweep writes (default: $SWEEP_HOME or ./sweep-home)",
+    )
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="JSON for programs to read")
+
+
+def _add_name(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    if optional:
+        command.add_argument("name", metavar="NAME", nargs="?", help="a sweep in this home (default: all)")
+    else:
+        command.add_argument("name", metavar="NAME", help="a sweep in this home")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

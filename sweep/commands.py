@@ -1,0 +1,334 @@
+"""What each command of the command line does. Data goes to stdout, messages to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from sweep import __version__
+from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS
+from sweep.errors import UserError, nearest
+from sweep.home import Home
+from sweep.tables import print_json, print_table, write_csv
+
+
+def run(options: Namespace) -> int:
+    """Run a sweep to its end and print the efficiency table."""
+    from sweep.driver import Driver
+    from sweep.ledger import open_ledger
+    from sweep.plan import make_plan
+    from sweep.progress import Progress
+    from sweep.recording import Recorder
+    from sweep.spec import load_spec
+
+    spec = load_spec(options.spec)
+    if options.name:
+        spec = _renamed(spec, options.name)
+    home = Home(options.home)
+    progress = Progress(spec.name)
+    with home.lock(), _terminate_as_interrupt():
+        ledger = open_ledger(spec.tracking.ledger, home.ledger_url)
+        with ledger.exclusive(spec.name):
+            plan = make_plan(spec, home, ledger)
+            for refusal in plan.refused:
+                progress.note(f"not run: {refusal.dataset} {refusal.method} {refusal.setting}: {refusal.reason}")
+            ledger.open_sweep(spec.name, spec.model_dump(mode="json"), _about(plan))
+            recorder = Recorder(spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note)
+            driver = Driver(
+                plan,
+                home=home,
+                ledger=ledger,
+                make_executor=lambda: _executor(options.address, spec),
+                recorder=recorder,
+                progress=progress,
+            )
+            tally = driver.run()
+            progress.finish(tally)
+            recorder.finish()
+            for key in ledger.altered:
+                progress.note(f"damaged record {key} was found and computed again")
+            home.write_state(spec.name, progress.state(tally, []))
+        _print_sweep(ledger, spec.name, as_json=options.json)
+        failures = [f for f in ledger.failures(spec.name) if f.final]
+    for failure in failures:
+        _say(f"failed: {failure.label}: {failure.kind}: {failure.message}")
+    if not options.json:
+        _say_where_next(options.home, spec.name)
+    return EXIT_FAILED_FITS if failures else EXIT_DONE
+
+
+def plan(options: Namespace) -> int:
+    """Print what a sweep would run."""
+    from sweep.ledger import open_ledger
+    from sweep.plan import make_plan, n_fits
+    from sweep.spec import load_spec
+
+    spec = load_spec(options.spec)
+    home = Home(options.home)
+    made = make_plan(spec, home)
+    finished: set[str] = set()
+    if home.folder.exists():
+        ledger = open_ledger(spec.tracking.ledger, home.ledger_url)
+        finished = ledger.keys()
+    rows = []
+    for study in made.studies:
+        fits = study.start()
+        cached = sum(n_fits(fit) for fit in fits if fit.key in finished)
+        template = study.template
+        tuned = len(fits) > 1
+        rows.append(
+            {
+                "dataset": template.dataset,
+                "split": template.split,
+                "method": template.method,
+                "fits": sum(map(n_fits, fits)),
+                "refits": n_fits(template) if tuned else 0,
+                "there already": cached,
+            }
+        )
+    refused = [vars(refusal) for refusal in made.refused]
+    if options.json:
+        print_json({"fits": rows, "refused": refused})
+        return EXIT_DONE
+    print_table(rows, title=f"{spec.name}: {sum(r['fits'] + r['refits'] for r in rows)} fits")
+    if refused:
+        print_table(refused, title="refused")
+    return EXIT_DONE
+
+
+def status(options: Namespace) -> int:
+    """Print where the sweeps of a home stand."""
+    home, ledger = _open(options.home)
+    names = [options.name] if options.name else list(ledger.sweeps())
+    rows = []
+    for name in names:
+        _check_name(ledger, name)
+        done, total = ledger.count(name)
+        state = home.read_state(name)
+        running = home.is_locked() and time.time() - state.get("updated", 0) < 60
+        rows.append(
+            {
+                "sweep": name,
+                "state": "running" if running else "complete" if done == total else "stopped",
+                "tasks done": done,
+                "tasks": total,
+                "fits done": state.get("done"),
+                "fits": state.get("total"),
+                "failed": state.get("failed", 0),
+                "left": state.get("left"),
+                "fits/s": state.get("rate_per_second") if running else None,
+                "seconds left": state.get("seconds_left") if running else None,
+                "running": "; ".join(state.get("running", [])) if running else "",
+            }
+        )
+    _print(rows, options.json)
+    return EXIT_DONE
+
+
+def results(options: Namespace) -> int:
+    """Print one row per (dataset, split, method)."""
+    from sweep.results import result_rows
+
+    _, ledger = _open(options.home)
+    _check_name(ledger, options.name)
+    rows = result_rows(ledger.records(options.name))
+    if options.format == "json":
+        print_json(rows)
+    elif options.format == "csv":
+        write_csv(rows)
+    else:
+        print_table(rows)
+    return EXIT_DONE
+
+
+def compare(options: Namespace) -> int:
+    """Print the efficiency comparison."""
+    _, ledger = _open(options.home)
+    _check_name(ledger, options.name)
+    _print_sweep(ledger, options.name, as_json=options.json)
+    return EXIT_DONE
+
+
+def methods(options: Namespace) -> int:
+    """Print the table of methods."""
+    from solvers.methods import METHODS
+
+    rows = [
+        {
+            "method": method.name,
+            "family": method.family,
+            "tuned": ", ".join(method.tuned) or "nothing",
+            "convex": method.convex,
+            "restarts": method.restarts,
+            "certificate": method.certificate,
+            "what": method.title,
+            "reference": method.reference,
+        }
+        for method in METHODS.values()
+    ]
+    _print(rows, options.json)
+    return EXIT_DONE
+
+
+def datasets(options: Namespace) -> int:
+    """Print the table of datasets."""
+    from sweep.datasets import describe_datasets
+
+    _print(describe_datasets(cache=Home(options.home).data), options.json)
+    return EXIT_DONE
+
+
+def data(options: Namespace) -> int:
+    """Prepare a dataset from its raw files."""
+    from sweep.datasets import prepare
+
+    home = Home(options.home)
+    home.create()
+    path = prepare(options.dataset, options.source, cache=home.data, progress=_say)
+    _say(f"{options.dataset}: ready ({path.name})")
+    return EXIT_DONE
+
+
+def ui(options: Namespace) -> int:
+    """Serve the MLflow UI on loopback."""
+    from sweep.ui import serve
+
+    home, ledger = _open(options.home)
+    if options.name:
+        _check_name(ledger, options.name)
+    return serve(home, ledger, options.name, port=options.port, open_browser=options.open)
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows)
+
+
+def _print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
+    """The efficiency table, the ratios and the sentence that sums them up."""
+    from sweep.results import efficiency, result_rows, verdict
+
+    rows = result_rows(ledger.records(name))
+    comparisons = efficiency(rows)
+    ratios = [
+        {
+            "convex": e.convex,
+            "non-convex": e.nonconvex,
+            "fits": f"{e.nonconvex_fits} / {e.convex_fits}",
+            "runs ratio": e.runs_ratio,
+            "time-per-run ratio": e.time_per_run_ratio,
+            "total ratio": e.total_ratio,
+        }
+        for e in comparisons
+    ]
+    if as_json:
+        print_json({"results": rows, "comparison": ratios, "verdict": verdict(comparisons)})
+        return
+    several = len({(r["dataset"], r["split"]) for r in rows}) > 1
+    table = [
+        {
+            **({"dataset": r["dataset"], "split": r["split"]} if several else {}),
+            "method": r["method"],
+            "fits": f"{r['n_fits']}+{r['n_refits']}" if r["n_refits"] else str(r["n_fits"]),
+            "fit seconds": r["fit_seconds"],
+            "AUC all": r["auc_all"],
+            "frequent": r["auc_frequent"],
+            "infrequent": r["auc_infrequent"],
+            "balance": r["balance_score"],
+            "vectors": r["npv"],
+            "worst gap": r["relative_gap"],
+        }
+        for r in rows
+    ]
+    print_table(table, title=f"{name}: fits are tuning + refit; AUC on the test part")
+    if ratios:
+        print_table(ratios, title="non-convex over convex, tuning only")
+    print(verdict(comparisons))  # noqa: T201
+
+
+def _say_where_next(home: str, name: str) -> None:
+    suffix = "" if home == "sweep-home" else f" --home {home}"
+    _say("Where to look next:")
+    _say(f"  sweep ui {name}{suffix}        compare the runs in MLflow")
+    _say(f"  sweep report {name}{suffix}    tables and figures in one HTML file")
+    _say(f"  sweep run my.yaml{suffix}      a sweep of your own; the README explains the file")
+
+
+def _executor(address: str | None, spec: Any) -> Any:
+    if address == "inline":
+        from sweep.executors import InlineExecutor
+
+        return InlineExecutor()
+    from sweep.ray_executor import RayExecutor
+
+    return RayExecutor(
+        address, gpus_per_fit=spec.resources.gpus_per_fit, timeout=spec.resources.fit_timeout_seconds
+    )
+
+
+def _about(plan: Any) -> dict[str, Any]:
+    """Versions, machine and data fingerprints that go with a sweep's records."""
+    from importlib.metadata import version
+
+    packages = ("numpy", "scipy", "scikit-learn", "ray", "mlflow", "optuna")
+    return {
+        "version": __version__,
+        "mode": plan.spec.mode,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **{name: version(name) for name in packages},
+        "data": {name: source.dataset.fingerprint for name, source in plan.data.items()},
+    }
+
+
+def _renamed(spec: Any, name: str) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return type(spec).model_validate(spec.model_dump() | {"name": name})
+    except ValidationError:
+        raise UserError(f"--name: expected lower-case letters, digits, '.', '_' or '-', got {name!r}") from None
+
+
+def _open(folder: str) -> tuple[Home, Any]:
+    """An existing home and its ledger."""
+    from sweep.ledger import Ledger
+
+    home = Home(folder)
+    if not (home.folder / "ledger.sqlite").exists():
+        raise UserError(f"--home: {folder} holds no sweep yet; start one with `sweep run quickstart --home {folder}`")
+    return home, Ledger(home.ledger_url)
+
+
+def _check_name(ledger: Any, name: str) -> None:
+    known = ledger.sweeps()
+    if name not in known:
+        raise UserError(f"unknown sweep {name!r} in this home.{nearest(name, known)}")
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a sweep the way Ctrl-C does: `ray job stop` sends it, with 3 s of grace."""
+    import signal
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(message + "\n")
+

@@ -1,0 +1,140 @@
+"""Datasets: loading, features, splits. Importing this loads neither NumPy nor scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sweep.datasets.base import Dataset
+from sweep.datasets.catalog import DATASETS, DatasetInfo
+from sweep.errors import UserError, nearest
+
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "describe_datasets", "load_dataset", "prepare"]
+
+OWN_SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
+
+Progress = Callable[[str], None]
+
+
+def load_dataset(name_or_path: str | Path, *, cache: Path, label: str | None = None) -> Dataset:
+    """A dataset of the catalog, or a user's own file.
+
+    Parameters
+    ----------
+    name_or_path : a name in `DATASETS`, or the path of an .npz, .csv or .parquet file.
+    cache : folder that `prepare` writes to.
+    label : the label column of a user's own table.
+    """
+    name = str(name_or_path)
+    info = DATASETS.get(name)
+    if info is None:
+        if not name.endswith(OWN_SUFFIXES):
+            raise UserError(
+                f"dataset: unknown name {name!r}.{nearest(name, DATASETS)}"
+                f" Own data: a path that ends in {', '.join(OWN_SUFFIXES)}."
+            )
+        from sweep.datasets.own import load_own
+
+        return load_own(Path(name), label=label)
+    if label is not None:
+        raise UserError(f"dataset {name}: 'label' is for own tables only; remove it")
+    if info.embedded:
+        from sweep.datasets.embedded import load_embedded
+
+        return load_embedded(name)
+    from sweep.datasets.cache import cache_path, read_dataset
+
+    path = cache_path(cache, name)
+    if not path.exists():
+        raise UserError(f"dataset {name}: not prepared yet. {how_to_get(name)}")
+    return read_dataset(path)
+
+
+def prepare(
+    name: str, source: str | Path | None = None, *, cache: Path, progress: Progress = lambda line: None
+) -> Path:
+    """Read the raw files of a dataset and store features and labels; the path of the result.
+
+    Parameters
+    ----------
+    name : a name in `DATASETS` that is not embedded.
+    source : folder or archive with the raw files. None takes what was prepared before, else
+        downloads where that is allowed, else says where the files come from.
+    cache : folder of the results. Files that have not changed are not read again.
+    progress : called with one line now and then.
+    """
+    info = DATASETS.get(name)
+    if info is None:
+        raise UserError(f"data prepare: unknown dataset {name!r}.{nearest(name, DATASETS)}")
+    if info.embedded:
+        raise UserError(f"data prepare: {name} is embedded and needs no files")
+    from sweep.datasets.cache import cache_path, read_dataset, read_origin, write_dataset
+
+    path = cache_path(cache, name)
+    if source is None:
+        if path.exists():
+            read_dataset(path)
+            return path
+        if info.download is None:
+            raise UserError(f"data prepare {name}: {how_to_get(name)}")
+        from sweep.datasets.download import fetch
+
+        progress(f"{name}: {info.source} (terms: {info.terms})")
+        source = fetch(info.download, Path(cache) / "downloads", progress)
+    source = Path(source).expanduser()
+    origin = _origin(source)
+    if read_origin(path) == origin:
+        progress(f"{name}: prepared before from the same files")
+        read_dataset(path)
+        return path
+    return write_dataset(_loader(name)(source, progress), cache, origin=origin)
+
+
+def describe_datasets(cache: Path | None = None) -> list[dict[str, Any]]:
+    """One row per dataset of the catalog, for tables and JSON; `prepared` says if it can be used now."""
+    from dataclasses import asdict
+
+    from sweep.datasets.cache import cache_path
+
+    rows = []
+    for name, info in DATASETS.items():
+        row = {"name": name, **asdict(info)}
+        row["download"] = info.download is not None
+        row["prepared"] = info.embedded or (cache is not None and cache_path(cache, name).exists())
+        rows.append(row)
+    return rows
+
+
+def how_to_get(name: str) -> str:
+    """Where the files of a dataset come from, under which terms, and the command that reads them."""
+    info = DATASETS[name]
+    return (
+        f"Get the files from {info.source} (terms: {info.terms}), then run"
+        f" `sweep data prepare {name} --from PATH`, where PATH is {info.files}."
+    )
+
+
+def _loader(name: str) -> Callable[[Path, Progress], Dataset]:
+    from sweep.datasets import eicu, har, images, mimic, text
+
+    loaders: dict[str, Callable[[Path, Progress], Dataset]] = {
+        "mimic": mimic.load_mimic,
+        "eicu": eicu.load_eicu,
+        "reuters": text.load_reuters,
+        "news": text.load_news,
+        "cars": images.load_cars,
+        "birds": images.load_birds,
+        "act": har.load_act,
+    }
+    return loaders[name]
+
+
+def _origin(source: Path) -> str:
+    """Names, sizes and times of the raw files: cheap to compare, whatever their size."""
+    from sweep.seeds import digest
+
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder; check the path")
+    files = sorted(source.rglob("*")) if source.is_dir() else [source]
+    return digest([[file.name, (stat := file.lstat()).st_size, stat.st_mtime_ns] for file in files])

@@ -1,0 +1,184 @@
+"""The loop that turns a plan into committed fits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sweep.executors import Executor, Finished
+from sweep.fits import FitSpec, SplitData
+from sweep.home import Home
+from sweep.ledger import Failure, Ledger
+from sweep.plan import Plan, expected_cost, n_fits
+from sweep.progress import Progress
+from sweep.queue import FitQueue
+from sweep.recording import Recorder
+from sweep.search import Study
+from sweep.seeds import derive_seed
+
+# How often a fit is tried again after each kind of failure. What is not listed would fail again.
+RETRIES = {"lost worker": 3, "out of memory": 1}
+
+
+@dataclass
+class Tally:
+    """Where a sweep stands, in fits as the paper counts them (each restart is one)."""
+
+    total: int = 0
+    done: int = 0
+    cached: int = 0
+    failed: int = 0
+
+
+class Driver:
+    """Runs a plan: ready fits first, each finished fit committed before anything else happens.
+
+    `make_executor` is called when the first fit really has to run; a sweep that is complete
+    already starts nothing.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        home: Home,
+        ledger: Ledger,
+        make_executor: Callable[[], Executor],
+        recorder: Recorder,
+        progress: Progress,
+    ) -> None:
+        self.plan, self.home, self.ledger, self.recorder, self.progress = plan, home, ledger, recorder, progress
+        self.sweep = plan.spec.name
+        self.tally = Tally()
+        self._make_executor = make_executor
+        self._executor: Executor | None = None
+        self._queue = FitQueue(self._cost)
+        self._study: dict[str, Study] = {}
+        self._attempts: dict[str, int] = {}
+        self._running: dict[str, FitSpec] = {}
+        self._splits: dict[tuple[str, int], SplitData] = {}
+
+    def run(self) -> Tally:
+        """Run to the end; raises KeyboardInterrupt through, with everything finished committed."""
+        try:
+            self._begin()
+            while self._queue or self._running:
+                self._submit()
+                for finished in self._executor_now().wait(0.2):
+                    self._take(finished)
+                self._show()
+        finally:
+            if self._executor is not None:
+                self._executor.close()
+        return self.tally
+
+    def _begin(self) -> None:
+        """Ask for the fits of all studies; those in the ledger are told at once."""
+        starts = [(study, study.start()) for study in self.plan.studies]
+        self.ledger.adopt(self.sweep, (fit.key for _, fits in starts for fit in fits))
+        known = {spec.key: record.score for spec, record in self.ledger.records(self.sweep)}
+        for study, fits in starts:
+            for fit in fits:
+                self._ask(study, fit, known.get(fit.key))
+
+    def _ask(self, study: Study, spec: FitSpec, score: float | None) -> None:
+        """Queue a fit, or tell its study the score that the ledger holds."""
+        self.tally.total += n_fits(spec)
+        if score is None:
+            self._study[spec.key] = study
+            self._queue.push(spec)
+            return
+        self.tally.done += n_fits(spec)
+        self.tally.cached += n_fits(spec)
+        self._tell(study, spec, score)
+
+    def _tell(self, study: Study, spec: FitSpec, score: float | None) -> None:
+        if score is not None:
+            self._queue.learn(spec, score)
+        followers = study.tell(spec, score)
+        self.ledger.adopt(self.sweep, (fit.key for fit in followers))
+        for fit in followers:
+            self._ask(study, fit, self._intact_score(fit))
+
+    def _intact_score(self, spec: FitSpec) -> float | None:
+        """Score of a fit in the ledger, unless its row or its artifact is damaged."""
+        record = self.ledger.record(spec.key)
+        if record is None:
+            return None
+        if record.artifact and self.home.read_artifact(spec.key, record.artifact) is None:
+            self.ledger.altered.append(spec.key)
+            self.ledger.discard([spec.key])
+            return None
+        return record.score
+
+    def _executor_now(self) -> Executor:
+        if self._executor is None:
+            self.progress.note("starting Ray")
+            self._executor = self._make_executor()
+            self.progress.note(f"running on {self._executor.place}")
+        return self._executor
+
+    def _submit(self) -> None:
+        executor = self._executor_now()
+        while self._queue and executor.room > 0:
+            spec = self._queue.pop()
+            self._running[spec.key] = spec
+            executor.submit(spec, self._split(spec))
+
+    def _split(self, spec: FitSpec) -> SplitData:
+        """Data of a fit's split, made once."""
+        place = (spec.dataset, spec.split)
+        if place not in self._splits:
+            self._splits[place] = self.plan.data[spec.dataset].split(spec.split, spec.folds, spec.seed)
+        return self._splits[place]
+
+    def _take(self, finished: Finished) -> None:
+        """Commit a finished fit, or count its failure and perhaps try again."""
+        spec = finished.spec
+        del self._running[spec.key]
+        attempt = self._attempts[spec.key] = self._attempts.get(spec.key, 0) + 1
+        if finished.outcome is None:
+            final = attempt > RETRIES.get(finished.kind, 0)
+            self.ledger.fail(self.sweep, _failure(finished, attempt, final))
+            if not final:
+                self._queue.push(spec)
+                return
+            self.tally.failed += n_fits(spec)
+            self._tell(self._study.pop(spec.key), spec, None)
+            return
+        record = replace(finished.outcome.record, attempts=attempt)
+        if finished.outcome.arrays:
+            checksum = self.home.write_artifact(spec.key, finished.outcome.arrays)
+            record = replace(record, artifact=checksum)
+        self.ledger.commit(spec, record)
+        self.tally.done += n_fits(spec)
+        self._tell(self._study.pop(spec.key), spec, record.score)
+        self.recorder.poke()
+
+    def _cost(self, spec: FitSpec) -> float:
+        if self.plan.spec.mode == "benchmark":
+            # A random order, the same in every run: no method profits from a quiet hour.
+            return float(derive_seed(spec.seed, spec.key, "order"))
+        return expected_cost(spec, self.plan.data[spec.dataset].dimension)
+
+    def _show(self) -> None:
+        running = sorted(spec.label for spec in self._running.values())
+        shown = self.progress.update(self.tally, running)
+        if shown:
+            self.home.write_state(self.sweep, self.progress.state(self.tally, running))
+
+
+def _failure(finished: Finished, attempt: int, final: bool) -> Failure:
+    return Failure(
+        key=finished.spec.key,
+        label=finished.spec.label,
+        method=finished.spec.method,
+        attempt=attempt,
+        kind=finished.kind,
+        message=finished.message,
+        traceback=finished.trace,
+        seconds=finished.seconds,
+        final=final,
+        happened=time.time(),
+    )

@@ -1,0 +1,171 @@
+"""A cluster's job server: the way to it, through ssh where it has to be, and what runs there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR
+from sweep.errors import UserError
+
+_TUNNEL_SECONDS = 60
+_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+def use_token() -> None:
+    """Send Ray's token where this user has one; Ray itself does so only with RAY_AUTH_MODE=token."""
+    sources = (os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH"))
+    if any(sources) or (Path.home() / ".ray" / "auth_token").exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+@contextlib.contextmanager
+def job_server(address: str | None, cluster: str | None) -> Iterator[Any]:
+    """Client of the job server at a URL, or of the one on the head of a cluster file."""
+    if (address is None) == (cluster is None):
+        raise UserError("expected either --cluster FILE or --address URL")
+    if address is not None:
+        yield _client(address)
+        return
+    assert cluster is not None
+    with _tunnel(cluster) as url:
+        yield _client(url)
+
+
+def _client(url: str) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {url!r}")
+    use_token()
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    try:
+        return JobSubmissionClient(url)
+    except AuthenticationError:
+        raise UserError(
+            f"--address: {url} refused this user's token; put the cluster's token into ~/.ray/auth_token "
+            "or RAY_AUTH_TOKEN"
+        ) from None
+    except (ConnectionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"--address: no job server of Ray answers at {url} ({reason})") from None
+
+
+@contextlib.contextmanager
+def _tunnel(cluster: str) -> Iterator[str]:
+    """URL on this machine that leads through ssh to the dashboard port of a cluster's head."""
+    if not Path(cluster).is_file():
+        raise UserError(f"--cluster: no such file: {cluster}; the folder clusters/ has one per kind of pool")
+    port = _free_port()
+    command = [sys.executable, "-m", "ray.scripts.scripts", "dashboard", cluster, "--port", str(port)]
+    # A group of its own: Ctrl-C is for us, and must not cut the tunnel before we are done with it.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        _wait_for_port(port, process, cluster)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 15)  # Ray's command and the ssh that it started
+        process.wait()
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], cluster: str) -> None:
+    deadline = time.monotonic() + _TUNNEL_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            assert process.stdout is not None
+            lines = process.stdout.read().decode(errors="replace").strip().splitlines()
+            raise UserError(f"--cluster: {cluster}: cannot reach its head: {lines[-1] if lines else 'no answer'}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.2)
+    raise UserError(f"--cluster: {cluster}: no tunnel to its head within {_TUNNEL_SECONDS} s; is it up?")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def follow(client: Any, job: str, write: Callable[[str], object]) -> None:
+    """Hand a job's output to `write` as it comes, until the job has ended."""
+    shown = 0
+    while True:
+        try:
+            for text in _tail(client, job, shown):
+                shown += len(text)
+                write(text)
+        except (OSError, RuntimeError):  # the connection broke; the job goes on, so look again
+            time.sleep(2)
+        if client.get_job_status(job) in _ENDED:
+            return
+        time.sleep(0.5)
+
+
+def _tail(client: Any, job: str, skip: int) -> Iterator[str]:
+    """New text of a job's log, without its first `skip` characters."""
+    stream = client.tail_job_logs(job)
+    loop = asyncio.new_event_loop()
+    try:
+        while True:
+            try:
+                text = loop.run_until_complete(anext(stream))
+            except StopAsyncIteration:
+                return
+            yield text[skip:]
+            skip = max(0, skip - len(text))
+    finally:
+        loop.close()
+
+
+def exit_code(client: Any, job: str) -> int:
+    """What the job's command returned: Ray's own client says 1 for anything but 0."""
+    info = client.get_job_info(job)
+    if info.status == "SUCCEEDED":
+        return EXIT_DONE
+    if info.status == "STOPPED":
+        return EXIT_INTERRUPTED
+    known = (EXIT_FAILED_FITS, EXIT_USER_ERROR, EXIT_INTERRUPTED)
+    return info.driver_exit_code if info.driver_exit_code in known else EXIT_FAILED_FITS
+
+
+def sweep_jobs(client: Any, name: str | None = None) -> list[Any]:
+    """Jobs that `sweep submit` started, oldest first; of one sweep, or of all."""
+    jobs = [job for job in client.list_jobs() if (job.metadata or {}).get("sweep")]
+    jobs = [job for job in jobs if name in (None, job.metadata["sweep"])]
+    return sorted(jobs, key=lambda job: job.start_time or 0)
+
+
+def job_rows(client: Any, name: str | None) -> list[dict[str, Any]]:
+    """One row per job for `sweep status --address`."""
+    rows = []
+    for job in sweep_jobs(client, name):
+        sweep = job.metadata["sweep"]
+        lines = [line for line in client.get_job_logs(job.submission_id).splitlines() if line.startswith(f"{sweep}: ")]
+        rows.append(
+            {
+                "sweep": sweep,
+                "job": job.submission_id,
+                "state": str(job.status.value).lower(),
+                "exit code": exit_code(client, job.submission_id) if job.status in _ENDED else None,
+                "started": _clock(job.start_time),
+                "ended": _clock(job.end_time),
+                "progress": lines[-1].removeprefix(f"{sweep}: ") if lines else "",
+            }
+        )
+    return rows
+
+
+def _clock(milliseconds: int | None) -> str | None:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000)) if milliseconds else None
