@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from solvers.methods import METHODS
 
@@ -18,10 +19,13 @@ INK = "#444444"
 GREY = "#888888"
 # A convex method and the non-convex one that it stands for share a hue.
 _PAIRED = {
-    "mdml-csfn": "#2f6fde", "pdml-sfn": "#86aef0",
-    "mdml-cvnd": "#d9480f", "pdml-vnd": "#f0a27c",
-    "mdml-cldd": "#0f9d58", "pdml-ldd": "#79cda2",
-}  # fmt: skip
+    "mdml-csfn": "#2f6fde",
+    "pdml-sfn": "#86aef0",
+    "mdml-cvnd": "#d9480f",
+    "pdml-vnd": "#f0a27c",
+    "mdml-cldd": "#0f9d58",
+    "pdml-ldd": "#79cda2",
+}
 
 
 def _spread_hues(names: Sequence[str]) -> dict[str, str]:
@@ -37,12 +41,16 @@ COLOURS = _spread_hues([name for name in METHODS if name not in _PAIRED]) | _PAI
 SYMBOLS = {"mdml": ("circle", "o"), "pdml": ("diamond", "D"), "other": ("square", "s")}
 FOREGROUND = tuple(_PAIRED)
 
+# Side by side, more datasets than this are too narrow to read; the tables have all of them.
+DATASETS = 4
+_POINTS = 150  # of a curve; more cannot be told apart on a screen
+
 
 @dataclass(frozen=True)
 class Series:
     """One named set of points.
 
-    kind : "line", "points", "steps", "bars" (horizontal, stacked) or "segments" (x and y have pairs of
+    kind : "line", "points", "bars" (horizontal, stacked) or "segments" (x and y have pairs of
         ends, separated by NaN).
     background : drawn only when the reader asks for it in the legend.
     """
@@ -83,6 +91,7 @@ class Chart:
     caption: str
     rows: list[list[Panel]]
     row_height: int = 340  # pixels
+    legend: bool = True
 
     @property
     def panels(self) -> list[Panel]:
@@ -112,7 +121,12 @@ class Parallel:
 def series_style(method: str) -> dict[str, Any]:
     """What makes a method look the same in every figure."""
     family = METHODS[method].family
-    return {"colour": COLOURS[method], "symbol": family, "dashed": family == "pdml", "background": method not in FOREGROUND}
+    return {
+        "colour": COLOURS[method],
+        "symbol": family,
+        "dashed": family == "pdml",
+        "background": method not in FOREGROUND,
+    }
 
 
 def square_range(panel: Panel) -> tuple[float, float]:
@@ -123,3 +137,34 @@ def square_range(panel: Panel) -> tuple[float, float]:
     low, high = float(np.nanmin(np.concatenate(values))), float(np.nanmax(np.concatenate(values)))
     room = 0.05 * (high - low) or 0.01
     return low - room, high + room
+
+
+def of_dataset(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """Rows of one dataset."""
+    return frame[frame["dataset"] == dataset]
+
+
+def method_lines(curves: pd.DataFrame, x: str, y: str) -> list[Series]:
+    """One line per method of a frame that holds the points of all."""
+    return [
+        Series(str(method), curve[x].to_numpy(), curve[y].to_numpy(), **series_style(str(method)))
+        for method, curve in curves.groupby("method", sort=False)
+    ]
+
+
+def thinned(n: int) -> np.ndarray:
+    """At most `_POINTS` indices below n, denser at the start."""
+    if n <= _POINTS:
+        return np.arange(n)
+    return np.unique(np.geomspace(1, n, _POINTS).astype(int) - 1)
+
+
+def nothing() -> Panel:
+    """A panel for a sweep without a finished fit."""
+    return Panel("", "", "", missing="no fit has finished")
+
+
+def left_out(datasets: Sequence[str]) -> str:
+    """Says which datasets a figure has no room for."""
+    rest = datasets[DATASETS:]
+    return f" Not drawn, but in the tables: {', '.join(rest)}." if rest else ""

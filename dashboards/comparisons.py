@@ -40,7 +40,9 @@ def fold_difference(sweep: SweepRecords, dataset: str, first: str, second: str) 
         if study.dataset == dataset and study.method in scores and study.chosen is not None and study.tuning:
             folds = study.folds
             chosen = study.tuning[study.chosen]
-            scores[study.method] |= {(study.split, fold): record.score for fold, (_, record) in chosen.items()}
+            scores[study.method] |= {
+                (study.split, fold): record.score for fold, (_, record) in chosen.items()
+            }
     common = sorted(scores[first].keys() & scores[second].keys())
     differences = [scores[first][place] - scores[second][place] for place in common]
     return corrected_difference(differences, 1 / (folds - 1))
@@ -63,8 +65,18 @@ def differences_frame(sweep: SweepRecords) -> pd.DataFrame:
                 found.append((ALL_DATASETS, over_datasets([difference for _, difference in found])))
             rows += [_row(convex, nonconvex, dataset, basis, difference) for dataset, difference in found]
     columns = [
-        "convex", "nonconvex", "dataset", "basis", "n", "difference", "standard_error", "half_width", "p", "p_holm", "words",
-    ]  # fmt: skip
+        "convex",
+        "nonconvex",
+        "dataset",
+        "basis",
+        "n",
+        "difference",
+        "standard_error",
+        "half_width",
+        "p",
+        "p_holm",
+        "words",
+    ]
     frame = pd.DataFrame(rows, columns=columns)
     frame["p_holm"] = holm(list(frame["p"]))
     return frame
@@ -114,4 +126,6 @@ def pooled_difference(sweep: SweepRecords, column: str) -> Difference:
 
 def ranking(sweep: SweepRecords) -> Ranking | None:
     """Mean ranks of all methods over the datasets."""
-    return rank_methods(sweep.results.pivot_table(index="method", columns="dataset", values="auc_all", aggfunc="mean"))
+    return rank_methods(
+        sweep.results.pivot_table(index="method", columns="dataset", values="auc_all", aggfunc="mean")
+    )

@@ -27,8 +27,7 @@ def efficiency_frame(sweep: SweepRecords) -> pd.DataFrame:
     if len(groups) != 1:
         groups.append((ALL_DATASETS, sweep.datasets))
     for label, names in groups:
-        results = sweep.results[sweep.results["dataset"].isin(names)]
-        for found in efficiency(results.to_dict("records")):
+        for found in efficiency([row for row in sweep.rows if row["dataset"] in names]):
             low, high = _interval(totals, names, found)
             rows.append(
                 {
@@ -47,9 +46,19 @@ def efficiency_frame(sweep: SweepRecords) -> pd.DataFrame:
                 }
             )
     columns = [
-        "dataset", "convex", "nonconvex", "convex_fits", "nonconvex_fits", "convex_seconds", "nonconvex_seconds",
-        "runs_ratio", "time_per_run_ratio", "total_ratio", "low", "high",
-    ]  # fmt: skip
+        "dataset",
+        "convex",
+        "nonconvex",
+        "convex_fits",
+        "nonconvex_fits",
+        "convex_seconds",
+        "nonconvex_seconds",
+        "runs_ratio",
+        "time_per_run_ratio",
+        "total_ratio",
+        "low",
+        "high",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -136,7 +145,7 @@ def _trial_curve(study: StudyRecords) -> tuple[np.ndarray, np.ndarray] | None:
     cost = np.mean([sum(record.seconds["solve"] for _, record in folds) for folds in complete]) / 3600
     n = len(scores)
     steps = np.arange(1, n + 1)
-    return steps * cost, np.array([expected_best(scores, k) for k in steps])
+    return steps * cost, np.array([expected_best(scores, int(k)) for k in steps])
 
 
 def expected_best(ascending: np.ndarray, k: int) -> float:

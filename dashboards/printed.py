@@ -11,48 +11,76 @@ import numpy as np
 from dashboards.charts import COLOURS, GREY, INK, SYMBOLS, Chart, Panel, Parallel, Series, square_range
 
 _PANEL = (5.2, 3.4)  # inches
-_MARGINS = {"left": 1.1, "right": 0.3, "top": 0.7, "bottom": 1.1}  # inches
+_MARGINS = {"left": 1.1, "right": 0.3, "top": 0.7}  # inches
 _LEGEND_ROW = 0.22  # inches
 
+
 def write_files(chart: Chart | Parallel, folder: Path) -> list[Path]:
-    """The printed form, as SVG and PNG."""
+    """One SVG and one PNG; returns their paths."""
     import matplotlib
     from matplotlib.figure import Figure
 
     # Text stays text in the SVG: smaller, searchable, and faster to write.
-    settings = {"svg.fonttype": "none", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "svg.hashsalt": "sweep"}
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "svg.hashsalt": "sweep",
+    }
     with matplotlib.rc_context(settings):
+        figure = Figure()
         if isinstance(chart, Parallel):
-            figure = Figure(figsize=(10, 5))
+            figure.set_size_inches(11, 5)
             _draw_parallel(figure, chart)
         else:
-            n_rows, n_columns = len(chart.rows), max(map(len, chart.rows))
-            height = max(_PANEL[1], chart.row_height / 95)
-            figure = Figure(figsize=(_PANEL[0] * n_columns, height * n_rows + 0.5))
             _draw_panels(figure, chart)
         paths = [folder / f"{chart.name}.{kind}" for kind in ("svg", "png")]
-        figure.savefig(paths[0], bbox_inches="tight", metadata={"Date": None})
-        figure.savefig(paths[1], bbox_inches="tight", dpi=120)
+        figure.savefig(paths[0], metadata={"Date": None})
+        figure.savefig(paths[1], dpi=110)
     return paths
 
 
 def _draw_panels(figure: Any, chart: Chart) -> None:
     n_rows, n_columns = len(chart.rows), max(map(len, chart.rows))
-    figure.suptitle(chart.title)
-    figure.subplots_adjust(wspace=0.45, hspace=0.42)
+    width, height = _PANEL[0] * n_columns, max(_PANEL[1], chart.row_height / 95) * n_rows
     handles: dict[str, Any] = {}
-    for i, row in enumerate(chart.rows):
-        for j, panel in enumerate(row):
-            axes = figure.add_subplot(n_rows, n_columns, i * n_columns + j + 1)
-            # A figure with nothing in the foreground shows what it has.
-            hide = any(not s.background for s in panel.series)
-            shown = [s for s in panel.series if not (hide and s.background)]
-            for name, handle in _draw_series(axes, shown).items():
-                handles.setdefault(name, handle)
-            _decorate_axes(axes, panel, shown)
-    if len(handles) > 1:
-        figure.legend(handles.values(), handles.keys(), loc="upper center", bbox_to_anchor=(0.5, 0.02),
-                      ncols=6, frameon=False, fontsize=8)  # fmt: skip
+    for index, panel in enumerate(chart.panels, start=1):
+        axes = figure.add_subplot(n_rows, n_columns, index)
+        # A figure with nothing in the foreground shows what it has.
+        hide = any(not s.background for s in panel.series)
+        shown = [s for s in panel.series if not (hide and s.background)]
+        for name, handle in _draw_series(axes, shown).items():
+            handles.setdefault(name, handle)
+        _decorate_axes(axes, panel, shown)
+    columns = max(1, int(width / 1.7))
+    legend_rows = -(-len(handles) // columns) if chart.legend and len(handles) > 1 else 0
+    height += legend_rows * _LEGEND_ROW
+    figure.set_size_inches(width, height)
+    # Fixed margins: measuring every label for a tight layout would double the time of a report.
+    left = max(_MARGINS["left"], _label_width(chart))
+    bottom = (0.6 + legend_rows * _LEGEND_ROW) / height
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - _MARGINS["right"] / width,
+        bottom=bottom,
+        top=1 - _MARGINS["top"] / height,
+        wspace=0.25 * left / _MARGINS["left"],
+        hspace=0.45,
+    )
+    figure.suptitle(chart.title, y=1 - 0.2 / height)
+    if legend_rows:
+        figure.legend(
+            handles.values(), handles.keys(), loc="lower center", ncols=columns, frameon=False, fontsize=8
+        )
+
+
+def _label_width(chart: Chart) -> float:
+    """Inches that the longest category on a y axis takes."""
+    names = [
+        str(y) for panel in chart.panels for s in panel.series for y in list(s.y)[:40] if isinstance(y, str)
+    ]
+    return 0.35 + 0.075 * max(map(len, names), default=0)
 
 
 def _draw_series(axes: Any, shown: Sequence[Series]) -> dict[str, Any]:
@@ -63,29 +91,42 @@ def _draw_series(axes: Any, shown: Sequence[Series]) -> dict[str, Any]:
         if series.kind == "bars":
             starts = [stacked.get(name, 0.0) for name in series.y]
             handles[series.name] = axes.barh(list(series.y), series.x, left=starts, color=series.colour)
-            stacked |= {name: start + width for name, start, width in zip(series.y, starts, series.x, strict=True)}
+            stacked |= {
+                name: start + width for name, start, width in zip(series.y, starts, series.x, strict=True)
+            }
         elif series.kind == "points":
-            handles[series.name] = axes.errorbar(series.x, series.y, xerr=series.error, fmt=marker, color=series.colour,
-                                                 markersize=5, linestyle="none")  # fmt: skip
+            handles[series.name] = axes.errorbar(
+                series.x,
+                series.y,
+                xerr=series.error,
+                fmt=marker,
+                color=series.colour,
+                markersize=5,
+                linestyle="none",
+            )
         else:
             style = "--" if series.dashed and series.kind == "line" else "-"
             (handles[series.name],) = axes.plot(
-                series.x, series.y, style, color=series.colour,
-                marker=marker if series.kind != "segments" and len(series.x) <= 30 else None, markersize=3,
-                drawstyle="steps-post" if series.kind == "steps" else "default",
+                series.x,
+                series.y,
+                style,
+                color=series.colour,
+                marker=marker if series.kind != "segments" and len(series.x) <= 30 else None,
+                markersize=3,
                 linewidth=6 if series.kind == "segments" else 1.5,
                 solid_capstyle="butt",
-            )  # fmt: skip
+            )
     return handles
 
 
 def _decorate_axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:
-    axes.set(title=panel.title, xlabel=panel.x_title, ylabel=panel.y_title)
-    axes.title.set_fontsize(10)
+    axes.set(xlabel=panel.x_title, ylabel=panel.y_title)
+    axes.set_title(panel.title, fontsize=10, y=1.01)  # a given height spares a search for a free one
     if panel.x_log and shown:
         axes.set_xscale("log")
     if panel.y_log and shown:
         axes.set_yscale("log")
+    axes.minorticks_off()  # a logarithmic axis would spend most of the time on them
     for height, colour in panel.levels:
         axes.axhline(height, color=colour, linestyle=":")
     if panel.zero:
@@ -94,7 +135,9 @@ def _decorate_axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:
         low, high = square_range(panel)
         axes.plot([low, high], [low, high], ":", color=GREY)
     if not panel.series:
-        axes.text(0.5, 0.5, panel.missing, ha="center", va="center", color=GREY, transform=axes.transAxes, wrap=True)
+        axes.text(
+            0.5, 0.5, panel.missing, ha="center", va="center", color=GREY, transform=axes.transAxes, wrap=True
+        )
         axes.set(xticks=[], yticks=[])
     if any(isinstance(value, str) for series in shown for value in list(series.y)[:1]):
         axes.invert_yaxis()

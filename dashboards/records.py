@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from sweep.errors import UserError
@@ -13,6 +14,7 @@ from sweep.fits import FitRecord, FitSpec
 from sweep.ledger import Ledger
 from sweep.results import StudyRecords, group_records, result_row
 
+Arrays = Mapping[tuple[str, str], Mapping[str, np.ndarray]]  # (dataset, method) -> arrays of a refit
 PHASES = ("solve", "score", "transfer", "startup", "queue")
 # The non-convex regularizers that the paper's figure shows at the convex solution.
 NONCONVEX_VALUES = ("sfn", "vnd", "ldd")
@@ -26,7 +28,7 @@ class SweepRecords:
     ----------
     spec, about : the sweep file; versions, machine and data of the latest run.
     studies : finished fits by (dataset, split, method).
-    results : one row per study whose refit is there; the columns of `sweep results`.
+    rows, results : one row per study whose refit is there; the columns of `sweep results`.
     fits : one row per finished fit.
     failures : one row per failed attempt.
     asked : fits that the sweep asks for so far.
@@ -36,6 +38,7 @@ class SweepRecords:
     spec: Mapping[str, Any]
     about: Mapping[str, Any]
     studies: list[StudyRecords]
+    rows: list[dict[str, Any]]
     results: pd.DataFrame
     fits: pd.DataFrame
     failures: pd.DataFrame
@@ -82,6 +85,7 @@ def read_sweep(ledger: Ledger, name: str) -> SweepRecords:
         spec=spec,
         about=ledger.about(name),
         studies=studies,
+        rows=rows,
         results=pd.DataFrame(rows, columns=None if rows else list(_RESULT)),
         fits=pd.DataFrame([_fit_row(s, r) for s, r in records], columns=None if records else list(_FIT)),
         failures=failures,
@@ -97,17 +101,71 @@ def check_comparable(specs: Any) -> None:
         raise UserError(f"these fits cannot be compared: {found}; run one sweep per algorithm and mode")
 
 
-_FAILURE = ("key", "label", "method", "attempt", "kind", "message", "traceback", "seconds", "final", "happened")
+_FAILURE = (
+    "key",
+    "label",
+    "method",
+    "attempt",
+    "kind",
+    "message",
+    "traceback",
+    "seconds",
+    "final",
+    "happened",
+)
 _RESULT = (
-    "dataset", "split", "method", "family", "convex", "gamma", "rank", "cv_auc", "cv_auc_se", "auc_all",
-    "auc_frequent", "auc_infrequent", "balance_score", "npv", "compactness", "train_test_gap", "n_fits",
-    "n_refits", "n_restarts", "fit_seconds", "tuning_seconds", "wall_seconds", "n_eigh", "relative_gap", "key",
-)  # fmt: skip
+    "dataset",
+    "split",
+    "method",
+    "family",
+    "convex",
+    "gamma",
+    "rank",
+    "cv_auc",
+    "cv_auc_se",
+    "auc_all",
+    "auc_frequent",
+    "auc_infrequent",
+    "balance_score",
+    "npv",
+    "compactness",
+    "train_test_gap",
+    "n_fits",
+    "n_refits",
+    "n_restarts",
+    "fit_seconds",
+    "tuning_seconds",
+    "wall_seconds",
+    "n_eigh",
+    "relative_gap",
+    "key",
+)
 _FIT = (
-    "key", "dataset", "split", "fold", "method", "gamma", "rank", "restarts", "algorithm", "warm", "auc_all",
-    "balance_score", "relative_gap", "converged", "vectors", *PHASES, "lane", "gpu", "started", "ended",
-    "attempts", "sfn", "vnd", "ldd",
-)  # fmt: skip
+    "key",
+    "dataset",
+    "split",
+    "fold",
+    "method",
+    "gamma",
+    "rank",
+    "restarts",
+    "algorithm",
+    "warm",
+    "auc_all",
+    "balance_score",
+    "relative_gap",
+    "converged",
+    "vectors",
+    *PHASES,
+    "lane",
+    "gpu",
+    "started",
+    "ended",
+    "attempts",
+    "sfn",
+    "vnd",
+    "ldd",
+)
 
 
 def _fit_row(spec: FitSpec, record: FitRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How sure a difference is: corrected t-tests, bootstrap intervals, critical differences, and words for them."""
+"""How sure a difference is: corrected t-tests, bootstrap intervals, critical differences, words."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Difference:
         return self.p < LEVEL
 
 
-def corrected_difference(differences: Sequence[float], test_share: float) -> Difference:
+def corrected_difference(differences: Sequence[float] | np.ndarray, test_share: float) -> Difference:
     """Corrected resampled t-test (Nadeau, Bengio, 2003).
 
     The training parts of random splits overlap, so their differences vary too little; the variance
@@ -73,7 +73,10 @@ def over_datasets(differences: Sequence[Difference]) -> Difference:
     degrees = total**2 / float(weights.sum()) if total > 0 else float(sum(d.degrees for d in differences))
     count = len(differences)
     return Difference(
-        float(np.mean([d.mean for d in differences])), math.sqrt(total) / count, sum(d.n for d in differences), degrees
+        float(np.mean([d.mean for d in differences])),
+        math.sqrt(total) / count,
+        sum(d.n for d in differences),
+        degrees,
     )
 
 
@@ -137,19 +140,24 @@ def rank_methods(scores: pd.DataFrame) -> Ranking | None:
     ranks = complete.rank(axis=0, ascending=False).mean(axis=1).sort_values()
     q = stats.studentized_range.ppf(1 - LEVEL, k, np.inf) / math.sqrt(2)
     return Ranking(
-        ranks, float(q * math.sqrt(k * (k + 1) / (6 * n))), float(stats.friedmanchisquare(*complete.to_numpy()).pvalue), n
+        ranks,
+        float(q * math.sqrt(k * (k + 1) / (6 * n))),
+        float(stats.friedmanchisquare(*complete.to_numpy()).pvalue),
+        n,
     )
 
 
-def difference_in_words(first: str, second: str, difference: Difference, what: str, *, larger_is_better: bool = True) -> str:
-    """For example: cvnd is better than vnd by 0.004 +- 0.003 AUC; not significant at 5 % (p = 0.21, n = 5)."""
+def difference_in_words(
+    first: str, second: str, difference: Difference, what: str, *, larger_is_better: bool = True
+) -> str:
+    """For example: a is better than b by 0.0040 ± 0.0031 AUC; not significant at 5 % (p = 0.21, n = 5)."""
     if math.isnan(difference.mean):
         return f"{first} and {second} have not both finished"
     better = (difference.mean > 0) == larger_is_better
     size = f"{abs(difference.mean):.4f}"
     relation = "equals" if difference.mean == 0 else "is better than" if better else "is worse than"
     if math.isnan(difference.standard_error):
-        return f"{first} {relation} {second} by {size} {what}; nothing was repeated, so its uncertainty is unknown"
+        return f"{first} {relation} {second} by {size} {what}; not repeated, so how sure that is is unknown"
     verdict = "significant" if difference.significant else "not significant"
     return (
         f"{first} {relation} {second} by {size} ± {difference.standard_error:.4f} {what}; "

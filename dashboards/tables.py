@@ -62,7 +62,9 @@ _BALANCE = Quantity("BS", "balance_score", ("auc", "balance_score"), three_digit
 _FREQUENT = Quantity("A-F", "auc_frequent", ("auc_frequent", "auc_frequent"), three_digits)
 _HOURS = Quantity("hours", "fit_seconds", ("training_hours", "hours"), significant, "min", 1 / 3600)
 _VECTORS = Quantity("NPV", "npv", ("compactness", "npv"), lambda v: f"{v:.0f}", "min")
-_COMPACT = Quantity("CS", "compactness", ("compactness", "compactness_e-3"), lambda v: f"{v:.1f}", "max", 1000.0)
+_COMPACT = Quantity(
+    "CS", "compactness", ("compactness", "compactness_e-3"), lambda v: f"{v:.1f}", "max", 1000.0
+)
 _GAP = Quantity("gap", "train_test_gap", ("gap", "train_minus_test_auc"), three_digits, "min")
 
 
@@ -78,24 +80,47 @@ def paper_tables(sweep: SweepRecords) -> list[Table]:
     return [
         statistics_table(sweep, paper),
         method_table(
-            sweep, paper, "auc", "AUC on all and on infrequent classes, and the balance score", [_AUC, _AUC_INFREQUENT, _BALANCE],
-            "A-All: area under the ROC curve, mean over all test queries. A-IF: over queries from infrequent classes. "
+            sweep,
+            paper,
+            "auc",
+            "AUC on all and on infrequent classes, and the balance score",
+            [_AUC, _AUC_INFREQUENT, _BALANCE],
+            "A-All: area under the ROC curve, mean over all test queries. A-IF: over queries from "
+            "infrequent classes. "
             "BS = |A-IF / A-F - 1|, smaller is more balanced.",
         ),
-        method_table(sweep, paper, "auc-frequent", "AUC on frequent classes", [_FREQUENT], "A-F: mean over queries from frequent classes."),
+        method_table(
+            sweep,
+            paper,
+            "auc-frequent",
+            "AUC on frequent classes",
+            [_FREQUENT],
+            "A-F: mean over queries from frequent classes.",
+        ),
         errors_table(sweep, paper, [_AUC, _AUC_INFREQUENT, _BALANCE]),
         method_table(
-            sweep, paper, "training-time", "Training time", [_HOURS],
-            "Hours in the solver over all fits of a method, tuning included; mean over splits. The paper's machines "
+            sweep,
+            paper,
+            "training-time",
+            "Training time",
+            [_HOURS],
+            "Hours in the solver over all fits of a method, tuning included; mean over splits. The "
+            "paper's machines "
             "were others, so its hours compare with each other only.",
         ),
         method_table(
-            sweep, paper, "compactness", "Projection vectors and compactness", [_VECTORS, _COMPACT],
+            sweep,
+            paper,
+            "compactness",
+            "Projection vectors and compactness",
+            [_VECTORS, _COMPACT],
             "NPV: projection vectors of the metric. CS = 1000 A-All / NPV, larger is more compact.",
         ),
         gamma_table(sweep, paper),
-        method_table(sweep, paper, "gap", "Training AUC minus test AUC", [_GAP], "Smaller is less overfitting."),
-    ]  # fmt: skip
+        method_table(
+            sweep, paper, "gap", "Training AUC minus test AUC", [_GAP], "Smaller is less overfitting."
+        ),
+    ]
 
 
 def table_datasets(sweep: SweepRecords) -> list[str]:
@@ -157,7 +182,9 @@ def gamma_table(sweep: SweepRecords, paper: pd.DataFrame) -> Table:
             f"{counts[m].index[0]:g} ({counts[m].iloc[0]} of {counts[m].sum()})" if m in counts else EMPTY
             for m in tuned
         ]
-        text[(dataset, "gamma", PAPER)] = [_written(lambda v: f"{v:g}", printed.get(m, np.nan)) for m in tuned]
+        text[(dataset, "gamma", PAPER)] = [
+            _written(lambda v: f"{v:g}", printed.get(m, np.nan)) for m in tuned
+        ]
     note = "Most frequent choice over the splits, and how often it was made."
     return Table("gamma", "Chosen regularization parameter", note, _frame(values, tuned), _frame(text, tuned))
 
@@ -182,16 +209,22 @@ def statistics_table(sweep: SweepRecords, paper: pd.DataFrame) -> Table:
     values = {}
     for dataset in table_datasets(sweep):
         of_dataset = printed[printed["dataset"] == dataset].set_index("quantity")["value"]
-        values[(dataset, "", OURS)] = pd.Series(sizes.get(dataset, {}), dtype=float).reindex(list(_STATISTICS))
+        values[(dataset, "", OURS)] = pd.Series(sizes.get(dataset, {}), dtype=float).reindex(
+            list(_STATISTICS)
+        )
         values[(dataset, "", PAPER)] = of_dataset.reindex(list(_STATISTICS))
     frame = _frame(values, _STATISTICS).rename(index=_STATISTICS).rename_axis(index="count")
     text = frame.map(lambda value: _written(lambda v: f"{v:,.0f}", value))
-    note = "Frequent: more examples over the whole dataset than the threshold in the sweep file or the dataset's own."
+    note = "A class is frequent if it has more examples, over the whole dataset, than its threshold."
     return Table("dataset-statistics", "Datasets", note, frame, text)
 
 
 def plain_table(
-    name: str, title: str, note: str, frame: pd.DataFrame, write: Mapping[str, Callable[[Any], str]] | None = None
+    name: str,
+    title: str,
+    note: str,
+    frame: pd.DataFrame,
+    write: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
     """A frame as it is; floats get three significant digits unless `write` says otherwise."""
     formats = write or {}
@@ -217,7 +250,9 @@ def _plain(value: Any, write: Callable[[Any], str] | None) -> str:
 def _means(sweep: SweepRecords, dataset: str, quantity: Quantity) -> tuple[pd.Series, pd.Series]:
     """Mean over splits by method, and its standard error."""
     values = sweep.results[sweep.results["dataset"] == dataset]
-    groups = (values.set_index("method")[quantity.column].astype(float) * quantity.scale).dropna().groupby(level=0)
+    groups = (
+        (values.set_index("method")[quantity.column].astype(float) * quantity.scale).dropna().groupby(level=0)
+    )
     return groups.mean(), groups.sem()
 
 
@@ -240,7 +275,7 @@ def _best(values: pd.Series, quantity: Quantity) -> list[str]:
     if values.dropna().empty or not quantity.better:
         return []
     extreme = values.max() if quantity.better == "max" else values.min()
-    return [m for m, value in values.items() if quantity.write(value) == quantity.write(extreme)]
+    return [str(m) for m, value in values.items() if quantity.write(value) == quantity.write(extreme)]
 
 
 def _frame(columns: Mapping[tuple[str, str, str], Any], rows: Iterable[str]) -> pd.DataFrame:

@@ -46,14 +46,20 @@ def to_latex(table: Table) -> str:
     text = table.text.map(_escaped)
     for row, column in table.best:
         text.loc[row, column] = rf"\textbf{{{text.loc[row, column]}}}"
-    text.index = pd.Index([_escaped(str(label)) for label in text.index], name=_escaped(str(text.index.name or "")))
-    header = pd.Index([_escaped(name) for name in _names(text)])
+    header = [_escaped(name) for name in [str(text.index.name or ""), *_names(text)]]
     lines = [
-        r"\begin{table}", r"\centering", rf"\caption{{{_escaped(table.title)}. {_escaped(table.note)}}}",
-        rf"\begin{{tabular}}{{l{'r' * len(header)}}}", r"\toprule", " & ".join([text.index.name, *header]) + r" \\", r"\midrule",
-        *(" & ".join([label, *cells]) + r" \\" for label, *cells in text.itertuples()),
-        r"\bottomrule", r"\end{tabular}", r"\end{table}",
-    ]  # fmt: skip
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escaped(table.title)}. {_escaped(table.note)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+        r"\toprule",
+        " & ".join(header) + r" \\",
+        r"\midrule",
+        *(" & ".join([_escaped(str(label)), *cells]) + r" \\" for label, *cells in text.itertuples()),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -64,9 +70,18 @@ def _names(frame: pd.DataFrame) -> list[str]:
 
 
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+}
 
 
 def _escaped(text: str) -> str:

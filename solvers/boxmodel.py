@@ -1,6 +1,6 @@
 """The quadratic model of the dual over the box, maximised without an eigendecomposition.
 
-A change q of the pair weights changes the distances by -H q with
+A change q of the pair weights changes the distances by H q with
 (H q)_k = z_k' (T o sum_l q_l z_l z_l') z_k, z in the model's few coordinates. The model is
 
     max over b in [0, 1]:   sum_k (margin - d_k) (b_k - a_k) - smoothing/2 b_k^2 - 1/2 (b - a)' H (b - a) .
@@ -25,18 +25,19 @@ class PairModel:
     ----------
     Y : (n, r) points in the model's coordinates.
     T : (r, r) weights of the coordinates' products.
-    chosen, mask : indices (p,) of the pairs in play, and the same as a mask (m,).
+    mask, chosen : which pairs are in play, as a mask (m,) and as indices (p,).
     """
 
     pairs: PairSet
     Y: Array
     T: Array
-    chosen: Array
     mask: Array
+    chosen: Array = field(init=False)
     _place: Array = field(init=False)
 
     def __post_init__(self) -> None:
         xp = self.pairs.xp
+        self.chosen = xp.nonzero(self.mask)[0]
         # Place of each pair among the chosen ones; anything for the others.
         self._place = xp.clip(xp.cumulative_sum(xp.astype(self.mask, xp.int64)) - 1, 0, None)
 
@@ -49,14 +50,14 @@ class PairModel:
         return xp.where(self.mask, everywhere, xp.zeros_like(everywhere))
 
     def response(self, weights: Array) -> Array:
-        """H applied to weights (m,) over all pairs, at the chosen ones; negative change of distance."""
+        """Change of the chosen pairs' distances when the weights of all pairs change by `weights` (m,)."""
         S = self.T * self.pairs.scatter(weights, self.Y)
-        return -self.pairs.quadratic_forms(self.Y, S, self.chosen)
+        return self.pairs.quadratic_forms(self.Y, S, self.chosen)
 
     def apply(self, q: Array) -> Array:
         """H q for q (p,) over the chosen pairs, in the precision of q."""
         xp = self.pairs.xp
-        return -xp.astype(self.response(self.spread(xp.astype(q, self.Y.dtype))), q.dtype)
+        return xp.astype(self.response(self.spread(xp.astype(q, self.Y.dtype))), q.dtype)
 
     def differences(self, chosen: Array) -> Array:
         """z of a few pairs in the model's coordinates, (p, r)."""

@@ -31,6 +31,7 @@ from solvers.regularizers.spectral import Spectral
 MODEL_RANK = 128
 # The hinge is smoothed by this many times the gap still open.
 _SMOOTHING = 3.0
+_LEAST_SMOOTHING = 1e-3
 # Single precision serves down to this tolerance.
 _SINGLE_TOL = 1e-4
 
@@ -195,7 +196,7 @@ class _Newton:
             point = p.point(alpha, p.C_S)
         else:
             point = p.feasible(start, p.gradient(start))
-        iteration, stalled = 0, False
+        iteration, factor = 0, _SMOOTHING
         while True:
             iteration += 1
             XU = self.X @ xp.astype(point.U, self.kind)
@@ -211,13 +212,15 @@ class _Newton:
             self.history.append(
                 {"n_eigh": p.n_eigh, "seconds": time.perf_counter() - self.begin, "objective": objective, "gap": gap}
             )
-            if gap <= self.tol or p.n_eigh >= self.max_iter or stalled:
+            if gap <= self.tol or p.n_eigh >= self.max_iter or factor < _LEAST_SMOOTHING:
                 return self._finish(iteration)
-            smoothing = min(p.margin, max(_SMOOTHING * (objective - self.dual), 1e-9 * p.margin))
+            smoothing = min(p.margin, max(factor * (objective - self.dual), 1e-12 * p.margin))
             change, slope = self._model_step(point, XU, x, y, distances, smoothing, objective - self.dual)
             following = self._search(point, change, slope, smoothing)
-            stalled = following is None
-            point = following or point
+            if following is None:  # the smoothed problem is solved: only less smoothing helps
+                factor /= 4
+            else:
+                point = following
 
     def _distances(self, XU: Array, x: Array) -> Array:
         """z' M(alpha) z from projected points; eigenvalues of M fall as those of G rise."""
@@ -245,11 +248,13 @@ class _Newton:
             penalty = p.gamma * float(xp.sum(p.penalty.value(scale * x, xp=xp)))
             return _Parts(scale * similar, scale * distances, penalty)
 
-        log_scale = _minimize(lambda s: self._value(multiple(s)), -1.0, 1.0)
+        steps = 40 if self.tight else 14
+        log_scale = _minimize(lambda s: self._value(multiple(s)), -1.0, 1.0, steps)
+        log_scale = min((0.0, log_scale), key=lambda s: self._value(multiple(s)))
         candidate, share = multiple(log_scale), 1.0
         best = self.best
         if best is not None:
-            inner = _minimize(lambda share: self._value(best.mixed(candidate, share)), 0.0, 1.0)
+            inner = _minimize(lambda share: self._value(best.mixed(candidate, share)), 0.0, 1.0, steps)
             share = min((0.0, inner, 1.0), key=lambda share: self._value(best.mixed(candidate, share)))
             candidate = best.mixed(candidate, share)
         if share > 0:
@@ -264,37 +269,41 @@ class _Newton:
     ) -> tuple[Array, float]:
         """Change of alpha that maximises the quadratic model of the smoothed dual, and its slope."""
         p, xp, alpha = self.p, self.xp, point.alpha
-        m = len(p.pairs)
         target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
         # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
         reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
         settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= 0.02)
+        Y, T = self._coordinates(point.U, XU, x, y)
+        for fixed in (settled, xp.zeros_like(settled)):
+            model = PairModel(p.pairs, Y, T, ~fixed)
+            moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
+            in_play = xp.take(distances, model.chosen)
+            if bool(xp.any(moved != 0)):
+                in_play = in_play + xp.astype(model.response(xp.astype(moved, self.kind)), in_play.dtype)
+            proposal = maximize_model(
+                model,
+                xp.take(alpha, model.chosen),
+                in_play,
+                margin=p.margin,
+                smoothing=smoothing,
+                tight=self.tight,
+            )
+            change = xp.where(fixed, moved, model.spread(proposal) - alpha)
+            slope = float(xp.sum((p.margin - distances - smoothing * alpha) * change)) / len(p.pairs)
+            if slope > 0:  # else settling the far pairs overshot: near the dual's limit it bends sharply
+                break
+        return change, slope
+
+    def _coordinates(self, U: Array, XU: Array, x: Array, y: Array) -> tuple[Array, Array]:
+        """Points and curvature in the few eigenvectors that carry most of the dual's curvature."""
+        p, xp = self.p, self.xp
         curvature = _divided_differences(y, x, p.penalty.maximizer_slope(y, xp=xp), xp=xp)
-        U = xp.astype(point.U, self.kind)
+        U = xp.astype(U, self.kind)
         spread = xp.astype(xp.sum(U * (self.mean_scatter @ U), axis=0), y.dtype)
         weight = spread * (curvature @ spread)
         leading = xp.sort(xp.argsort(-weight, stable=True)[: min(MODEL_RANK, weight.shape[0])])
-        model = PairModel(
-            p.pairs,
-            xp.take(XU, leading, axis=1),
-            xp.astype(xp.take(xp.take(curvature, leading, axis=0), leading, axis=1) / (m * p.gamma), self.kind),
-            xp.nonzero(~settled)[0],
-            ~settled,
-        )
-        moved = xp.where(settled, target - alpha, xp.zeros_like(alpha))
-        if bool(xp.any(moved != 0)):
-            distances = distances + model.spread(model.response(xp.astype(moved, self.kind)))
-        proposal = maximize_model(
-            model,
-            xp.take(alpha, model.chosen),
-            xp.take(distances, model.chosen),
-            margin=p.margin,
-            smoothing=smoothing,
-            tight=self.tight,
-        )
-        change = xp.where(settled, moved, model.spread(proposal) - alpha)
-        slope = float(xp.sum((p.margin - distances - smoothing * alpha) * change)) / m
-        return change, slope
+        T = xp.take(xp.take(curvature, leading, axis=0), leading, axis=1) / (len(p.pairs) * p.gamma)
+        return xp.take(XU, leading, axis=1), xp.astype(T, self.kind)
 
     def _search(self, point: _Point, change: Array, slope: float, smoothing: float) -> _Point | None:
         """Backtracking on the smoothed dual; G is linear in the step, so each trial is one eigendecomposition."""
@@ -307,7 +316,7 @@ class _Newton:
             return at.value - smoothing / 2 * float(xp.mean(at.alpha * at.alpha))
 
         base, step = smoothed(point), 1.0
-        while p.n_eigh < self.max_iter and step > 1e-6:
+        while p.n_eigh < self.max_iter and step > 1e-4:
             trial = p.point(point.alpha + step * change, point.G + step * direction)
             gain = smoothed(trial) - base
             if gain >= 1e-4 * step * slope:
@@ -346,7 +355,7 @@ def _divided_differences(y: Array, x: Array, slope: Array, *, xp: Any) -> Array:
     return xp.where(close, (slope[:, None] + slope[None, :]) / 2, (x[:, None] - x[None, :]) / safe)
 
 
-def _minimize(function: Callable[[float], float], low: float, high: float, steps: int = 14) -> float:
+def _minimize(function: Callable[[float], float], low: float, high: float, steps: int) -> float:
     """Golden-section search for the minimiser of a convex function of one number."""
     ratio = (math.sqrt(5) - 1) / 2
     inner = [high - ratio * (high - low), low + ratio * (high - low)]

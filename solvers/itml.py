@@ -118,9 +118,7 @@ class ITML(MahalanobisLearner):
             )
         self._set_metric(best.M, backend, like=X)
         self.bounds_, self.n_similar_ = problem.bounds, problem.n_similar
-        graph = problem.pairs.graph
-        self.pairs_ = np.stack([to_numpy(graph.first), to_numpy(graph.second)], axis=1)
-        self.multipliers_ = best.multipliers
+        self.pairs_, self.multipliers_ = problem.ends, best.multipliers
         self.objective_, self.dual_objective_, self.relative_gap_ = best.objective, best.dual, best.gap
         self.n_iter_, self.n_eigh_ = last.n_iter, last.n_eigh + checks + 1
         return self
@@ -128,7 +126,9 @@ class ITML(MahalanobisLearner):
     def _draw(self, X: Array, labels: np.ndarray, backend: Backend) -> _Problem:
         """Pairs at positive distance, and the bounds."""
         if np.bincount(labels).size < 2:
-            raise ValueError("pairs: y has one class only, so no dissimilar pair exists; give at least two classes")
+            raise ValueError(
+                "pairs: y has one class only, so no dissimilar pair exists; give at least two classes"
+            )
         rng = np.random.default_rng(self.random_state)
         dissimilar = draw_dissimilar(labels, self.n_pairs, rng=rng)
         similar = draw_similar(labels, self.n_pairs, rng=rng)
@@ -144,8 +144,22 @@ class ITML(MahalanobisLearner):
         if not (apart.any() and (spread > 0).any()):
             raise ValueError("itml: all drawn pairs have distance zero; the rows of X must differ")
         upper, lower = np.percentile(spread[spread > 0], self.percentiles)
+        ends = np.stack([first[apart], second[apart]], axis=1)
+        pairs = pair_set(ends[:, 0], ends[:, 1])
+        if ends.shape[0] < labels.size:
+            # Fewer pairs than points: their differences, each paired with zero, are the smaller data.
+            Z = backend.xp.take(X, pairs.graph.first, axis=0) - backend.xp.take(X, pairs.graph.second, axis=0)
+            origin = backend.xp.zeros((1, X.shape[1]), dtype=backend.dtype, device=backend.device)
+            every = np.arange(ends.shape[0])
+            pairs = PairSet(
+                backend.xp.concat([Z, origin]),
+                backend.indices(every),
+                backend.indices(np.full_like(every, every.size)),
+                xp=backend.xp,
+            )
         return _Problem(
-            pairs=pair_set(first[apart], second[apart]),
+            pairs=pairs,
+            ends=ends,
             n_similar=int(apart[: similar[0].size].sum()),
             bounds=(float(upper), float(lower)),
             slack_weight=float(self.slack_weight),
@@ -172,6 +186,7 @@ class _Problem:
     """Pairs, similar ones first, with the bounds on their squared distances."""
 
     pairs: PairSet
+    ends: np.ndarray  # (m, 2) rows of the data
     n_similar: int
     bounds: tuple[float, float]
     slack_weight: float

@@ -97,7 +97,14 @@ def minimize(
 
 
 def _round(
-    state: _State, evaluate: Evaluate, smoothing: Array, tolerance: Array, *, last: int, slot: int, xp: Namespace
+    state: _State,
+    evaluate: Evaluate,
+    smoothing: Array,
+    tolerance: Array,
+    *,
+    last: int,
+    slot: int,
+    xp: Namespace,
 ) -> _State:
     """One trial point for every restart."""
     move = state.step[:, None, None] * state.direction
@@ -137,9 +144,7 @@ def _round(
         gradient=new_gradient,
         direction=choose(unchanged, state.direction, direction, xp=xp),
         slope=xp.where(unchanged, state.slope, slope),
-        step=xp.where(
-            unchanged, _shorter(state, value, xp=xp), xp.astype(~advance, value.dtype)
-        ),
+        step=xp.where(unchanged, _shorter(state, value, xp=xp), xp.astype(~advance, value.dtype)),
         scale=scale,
         level=state.level + xp.astype(advance, xp.int64),
         fresh=advance,
@@ -158,7 +163,9 @@ def _shorter(state: _State, value: Array, *, xp: Namespace) -> Array:
     return state.step * xp.where(usable, xp.clip(ratio, 0.1, 0.5), xp.full_like(ratio, 0.1))
 
 
-def _direction(state: _State, gradient: Array, scale: Array, slot: int, *, xp: Namespace) -> tuple[Array, Array]:
+def _direction(
+    state: _State, gradient: Array, scale: Array, slot: int, *, xp: Namespace
+) -> tuple[Array, Array]:
     """-H gradient by the compact form of L-BFGS, and its slope.
 
     With R the upper triangle of S Y' in order of age, u = R^-1 S g and c the scale:
@@ -191,6 +198,6 @@ def _direction(state: _State, gradient: Array, scale: Array, slot: int, *, xp: N
 
 
 def _remember(memory: Array, slot: int, vectors: Array, useful: Array, *, xp: Namespace) -> None:
-    """Write one slot of every restart in place: copying the memory each round would cost more than the step."""
+    """Write one slot of every restart, in place: copying the whole memory would cost more than the step."""
     kept = choose(useful, vectors, xp.zeros_like(vectors), xp=xp)
     memory[:, slot, :] = xp.reshape(kept, (vectors.shape[0], -1))

@@ -68,8 +68,8 @@ class LMNN(MahalanobisLearner):
         push: float = 0.5,
         max_impostors: int = 100,
         smoothing: float = 0.1,
-        max_iter: int = 300,
-        tol: float = 1e-3,
+        max_iter: int = 500,
+        tol: float = 5e-3,
         rank_tol: float = 1e-3,
         device: str = "auto",
     ) -> None:
@@ -91,9 +91,13 @@ class LMNN(MahalanobisLearner):
         points, labels, backend = self._validate_fit(X, y)
         counts = np.bincount(labels)
         if counts.size < 2:
-            raise ValueError("lmnn: y has one class only, so there are no impostors; give at least two classes")
+            raise ValueError(
+                "lmnn: y has one class only, so there are no impostors; give at least two classes"
+            )
         if counts.max() < 2:
-            raise ValueError("lmnn: every class has one example, so no example has a target; give a class two")
+            raise ValueError(
+                "lmnn: every class has one example, so no example has a target; give a class two"
+            )
         triplets = _Triplets(points, labels, self.n_neighbors, self.push, backend)
         scale = triplets.best_scale()
         found = triplets.search(math.sqrt(scale) * points, self.max_impostors)
@@ -265,8 +269,8 @@ def _targets(X: Array, labels: np.ndarray, k: int, backend: Backend) -> tuple[Ar
         own = xp.take(Y, backend.indices(members), axis=0)
         block = max(1, _BLOCK_BYTES // (8 * members.size))
         for start in range(0, members.size, block):
-            distances = _squared_distances(own[start : start + block, :], own, xp=xp)
-            rows = backend.indices(np.arange(start, start + distances.shape[0]))
+            rows = backend.indices(np.arange(start, min(start + block, members.size)))
+            distances = _squared_distances(xp.take(own, rows, axis=0), own, xp=xp)
             itself = rows[:, None] == backend.indices(np.arange(members.size))[None, :]
             order = xp.argsort(xp.where(itself, -xp.ones_like(distances), distances), axis=1)
             nearest = to_numpy(order[:, 1 : 1 + available])

@@ -58,73 +58,144 @@ class Method:
 
 
 def _other(name: str, title: str, reference: str, **more: Any) -> Method:
-    return Method(name, "other", title, f"solvers.{_MODULES.get(name, name)}:{name.upper()}", reference=reference, **more)
+    module = "euclidean" if name == "euc" else name
+    return Method(
+        name,
+        "other",
+        title,
+        f"solvers.{module}:{name.upper()}",
+        reference=reference,
+        **more,
+    )
 
 
-_MODULES = {"euc": "euclidean"}
-
-
-def _mdml(name: str, title: str, reference: str, *, regularizer: str = "none", oversample: bool = False,
-          certificate: bool = True, note: str = "") -> Method:
+def _mdml(
+    name: str,
+    title: str,
+    reference: str,
+    *,
+    regularizer: str = "none",
+    oversample: bool = False,
+    certificate: bool = True,
+    note: str = "",
+) -> Method:
     params = {"regularizer": regularizer} | ({"oversample": True} if oversample else {})
     tuned = () if regularizer == "none" else _GAMMA
-    return Method(name, "mdml", title, "solvers.mdml:MDML", params, tuned,
-                  certificate=certificate, reference=reference, note=note)
+    return Method(
+        name,
+        "mdml",
+        title,
+        "solvers.mdml:MDML",
+        params,
+        tuned,
+        certificate=certificate,
+        reference=reference,
+        note=note,
+    )
 
 
-def _pdml(name: str, title: str, reference: str, *, regularizer: str = "none", oversample: bool = False,
-          note: str = "") -> Method:
+def _pdml(
+    name: str,
+    title: str,
+    reference: str,
+    *,
+    regularizer: str = "none",
+    oversample: bool = False,
+    note: str = "",
+) -> Method:
     params = {"regularizer": regularizer} | ({"oversample": True} if oversample else {})
     tuned = _RANK if regularizer in ("none", "oc") else _BOTH
-    return Method(name, "pdml", title, "solvers.pdml:PDML", params, tuned,
-                  convex=False, restarts=True, reference=reference, note=note)
+    return Method(
+        name,
+        "pdml",
+        title,
+        "solvers.pdml:PDML",
+        params,
+        tuned,
+        convex=False,
+        restarts=True,
+        reference=reference,
+        note=note,
+    )
 
 
 _XIE = "Xie, Wu, Zhu, Xing, ICML 2018"
 _XING = "Xing et al., NIPS 2002; in M as in " + _XIE
 _WEINBERGER = "Weinberger et al., NIPS 2005; in A as in " + _XIE
 
-METHODS: Mapping[str, Method] = MappingProxyType({
-    method.name: method
-    for method in (
-        _other("euc", "Euclidean distance", "-"),
-        _other("lmnn", "large margin nearest neighbours, convex form", "Weinberger, Saul, JMLR 2009"),
-        _other("itml", "log-determinant divergence under distance bounds", "Davis et al., ICML 2007", certificate=True),
-        _other("ldml", "logistic discriminant with bias", "Guillaumin et al., ICCV 2009"),
-        _other("mlec", "KISSME: difference of inverse covariances", "Koestinger et al., CVPR 2012"),
-        _other("gmml", "geometric mean of two scatter matrices", "Zadeh et al., ICML 2016"),
-        _other(
-            "ilhd", "one-bit Laplacian hashing with diversity", "Carreira-Perpinan, Raziperchikolaei, NIPS 2016",
-            tuned=_RANK, convex=False, device="cpu",
-            note="rank is the number of bits; the hash functions are scikit-learn SVMs, so no GPU is used",
-        ),
-        _mdml("mdml", "convex hinge on pairs, no regularizer", _XING),
-        _mdml("mdml-l2", "squared Frobenius norm", _XIE, regularizer="l2"),
-        _mdml("mdml-l1", "entrywise l1 norm", "Qi et al., ICML 2009", regularizer="l1"),
-        _mdml("mdml-l21", "sum of row norms", "Ying et al., NIPS 2009", regularizer="l21"),
-        _mdml("mdml-tr", "trace norm", "Liu et al., AISTATS 2015", regularizer="tr"),
-        _mdml("mdml-it", "log-determinant divergence to I", "Davis et al., ICML 2007", regularizer="it"),
-        _mdml("mdml-drop", "dropout on M", "Qian et al., KDD 2014", regularizer="drop", certificate=False,
-              note="gamma is the probability of dropping an entry and must be below 1"),
-        _mdml("mdml-os", "over-sampling of small classes", _XIE, oversample=True),
-        _pdml("pdml", "projection matrix A, no regularizer", _WEINBERGER),
-        _pdml("pdml-dc", "determinant of covariance", "Malkin, Bilmes, ICASSP 2008", regularizer="dc"),
-        _pdml("pdml-cs", "cosine similarity", "Yu et al., IJCAI 2011", regularizer="cs"),
-        _pdml("pdml-dpp", "determinantal point process", "Zou, Adams, NIPS 2012", regularizer="dpp"),
-        _pdml("pdml-ic", "incoherence", "Bao et al., 2013", regularizer="ic"),
-        _pdml("pdml-dec", "decorrelation of projected examples", "Cogswell et al., ICLR 2016", regularizer="dec"),
-        _pdml("pdml-vgf", "variational Gram function", "Jalali et al., 2015", regularizer="vgf"),
-        _pdml("pdml-ma", "mutual angles", "Xie et al., KDD 2015", regularizer="ma"),
-        _pdml("pdml-oc", "orthonormal rows as a constraint", "Wen, Yin, 2013", regularizer="oc"),
-        _pdml("pdml-os", "over-sampling of small classes", _XIE, oversample=True),
-        _pdml("pdml-sfn", "squared Frobenius norm of AA' - I", _XIE, regularizer="sfn"),
-        _pdml("pdml-vnd", "von Neumann divergence of AA' to I", _XIE, regularizer="vnd"),
-        _pdml("pdml-ldd", "log-determinant divergence of AA' to I", _XIE, regularizer="ldd"),
-        _mdml("mdml-csfn", "convex squared Frobenius norm", _XIE, regularizer="csfn"),
-        _mdml("mdml-cvnd", "convex von Neumann divergence", _XIE, regularizer="cvnd"),
-        _mdml("mdml-cldd", "convex log-determinant divergence", _XIE, regularizer="cldd"),
-    )
-})
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        method.name: method
+        for method in (
+            _other("euc", "Euclidean distance", "-"),
+            _other("lmnn", "large margin nearest neighbours, convex form", "Weinberger, Saul, JMLR 2009"),
+            _other(
+                "itml",
+                "log-determinant divergence under distance bounds",
+                "Davis et al., ICML 2007",
+                certificate=True,
+            ),
+            _other("ldml", "logistic discriminant with bias", "Guillaumin et al., ICCV 2009"),
+            _other("mlec", "KISSME: difference of inverse covariances", "Koestinger et al., CVPR 2012"),
+            _other("gmml", "geometric mean of two scatter matrices", "Zadeh et al., ICML 2016"),
+            _other(
+                "ilhd",
+                "one-bit Laplacian hashing with diversity",
+                "Carreira-Perpinan, Raziperchikolaei, NIPS 2016",
+                tuned=_RANK,
+                convex=False,
+                device="cpu",
+                note="rank is the number of bits; the hash functions are scikit-learn SVMs, so no GPU is used",
+            ),
+            _mdml("mdml", "convex hinge on pairs, no regularizer", _XING),
+            _mdml("mdml-l2", "squared Frobenius norm", _XIE, regularizer="l2"),
+            _mdml("mdml-l1", "entrywise l1 norm", "Qi et al., ICML 2009", regularizer="l1"),
+            _mdml("mdml-l21", "sum of row norms", "Ying et al., NIPS 2009", regularizer="l21"),
+            _mdml("mdml-tr", "trace norm", "Liu et al., AISTATS 2015", regularizer="tr"),
+            _mdml("mdml-it", "log-determinant divergence to I", "Davis et al., ICML 2007", regularizer="it"),
+            _mdml(
+                "mdml-drop",
+                "dropout on M",
+                "Qian et al., KDD 2014",
+                regularizer="drop",
+                certificate=False,
+                note="gamma is the probability of dropping an entry and must be below 1",
+            ),
+            _mdml("mdml-os", "over-sampling of small classes", "Galar et al., 2012", oversample=True),
+            _pdml("pdml", "projection matrix A, no regularizer", _WEINBERGER),
+            _pdml("pdml-dc", "determinant of covariance", "Malkin, Bilmes, ICASSP 2008", regularizer="dc"),
+            _pdml("pdml-cs", "cosine similarity", "Yu et al., IJCAI 2011", regularizer="cs"),
+            _pdml("pdml-dpp", "determinantal point process", "Zou, Adams, NIPS 2012", regularizer="dpp"),
+            _pdml("pdml-ic", "incoherence", "Bao et al., 2013", regularizer="ic"),
+            _pdml(
+                "pdml-dec",
+                "decorrelation of projected examples",
+                "Cogswell et al., ICLR 2016",
+                regularizer="dec",
+            ),
+            _pdml("pdml-vgf", "variational Gram function", "Jalali et al., 2015", regularizer="vgf"),
+            _pdml("pdml-ma", "mutual angles", "Xie et al., KDD 2015", regularizer="ma"),
+            _pdml("pdml-oc", "orthonormal rows as a constraint", "Wen, Yin, 2013", regularizer="oc"),
+            _pdml("pdml-os", "over-sampling of small classes", "Galar et al., 2012", oversample=True),
+            _pdml("pdml-sfn", "squared Frobenius norm of AA' - I", "Wang et al., 2012", regularizer="sfn"),
+            _pdml(
+                "pdml-vnd",
+                "von Neumann divergence of AA' to I",
+                "Xie, Poczos, Xing, UAI 2017",
+                regularizer="vnd",
+            ),
+            _pdml(
+                "pdml-ldd",
+                "log-determinant divergence of AA' to I",
+                "Xie, Poczos, Xing, UAI 2017",
+                regularizer="ldd",
+            ),
+            _mdml("mdml-csfn", "convex squared Frobenius norm", _XIE, regularizer="csfn"),
+            _mdml("mdml-cvnd", "convex von Neumann divergence", _XIE, regularizer="cvnd"),
+            _mdml("mdml-cldd", "convex log-determinant divergence", _XIE, regularizer="cldd"),
+        )
+    }
+)
 
 
 def make_method(name: str, gamma: float | None = None, rank: int | None = None, **settings: Any) -> Any:

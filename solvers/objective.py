@@ -3,7 +3,8 @@
     F(A) = mean_S ||A z||^2 + mean_D max(0, margin - ||A z||^2) + gamma Omega(A)
 
 The hinge is smoothed for the deterministic solvers: with u = margin - ||A z||^2 it is u^2 / 2 mu
-on [0, mu] and u - mu / 2 beyond, which lies below the hinge by at most mu / 2.
+on [0, mu] and u - mu / 2 beyond, which lies below the hinge by at most mu / 2. Absolute values in
+Omega are rounded off along with it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class ProjectionObjective:
         scattered = A @ self.problem.similar_scatter
         similar = xp.sum(A * scattered, axis=(-2, -1))
         pushed = _pull_back(pairs.X, pairs.laplacian(weights, Y), xp=xp)
-        value, gradient = self.regularizer.value_and_gradient(A, xp=xp)
+        rounding = 0.1 * smoothing / self.problem.margin
+        value, gradient = self.regularizer.value_and_gradient(A, rounding, xp=xp)
         return (
             similar + hinge + self.gamma * value,
             2 * scattered - 2 / len(pairs) * pushed + self.gamma * gradient,

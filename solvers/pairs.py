@@ -12,10 +12,17 @@ from functools import cached_property
 
 import numpy as np
 
-from solvers.backend import Array, Backend, Namespace, PairGraph, group_sum, laplacian_product, symmetrize, to_numpy
-
-# Projected differences are formed this many bytes at a time: about the size of a CPU's L2 cache.
-_BLOCK_BYTES = 1 << 21
+from solvers.backend import (
+    Array,
+    Backend,
+    Namespace,
+    PairGraph,
+    block_bytes,
+    group_sum,
+    laplacian_product,
+    symmetrize,
+    to_numpy,
+)
 
 
 class PairSet:
@@ -55,10 +62,11 @@ class PairSet:
         # whose rows stay in the cache.
         rows = xp.reshape(Y, (-1, k))
         first, second = self.graph.stacked_ends(rows.shape[0] // n)
-        block = max(1, _BLOCK_BYTES // (8 * max(1, k)))
+        block = max(1, block_bytes(xp) // (8 * max(1, k)))
         pieces = []
         for start in range(0, first.shape[0], block):
-            ends = first[start : start + block], second[start : start + block]
+            stop = min(start + block, first.shape[0])
+            ends = first[start:stop], second[start:stop]
             difference = xp.take(rows, ends[0], axis=0) - xp.take(rows, ends[1], axis=0)
             pieces.append(xp.vecdot(difference, difference))
         return xp.reshape(xp.concat(pieces), (*Y.shape[:-2], len(self)))
@@ -67,10 +75,10 @@ class PairSet:
         """(y_i - y_j)' S (y_i - y_j) of the chosen pairs, for Y (n, k) and a symmetric S (k, k)."""
         xp = self.xp
         first, second = xp.take(self.graph.first, chosen), xp.take(self.graph.second, chosen)
-        block = max(1, _BLOCK_BYTES // (8 * Y.shape[1]))
+        block = max(1, block_bytes(xp) // (8 * Y.shape[1]))
         pieces = [xp.zeros((0,), dtype=Y.dtype, device=self.graph.device)]
         for start in range(0, chosen.shape[0], block):
-            rows = slice(start, start + block)
+            rows = slice(start, min(start + block, chosen.shape[0]))
             difference = xp.take(Y, first[rows], axis=0) - xp.take(Y, second[rows], axis=0)
             pieces.append(xp.sum((difference @ S) * difference, axis=1))
         return xp.concat(pieces)

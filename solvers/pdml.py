@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from solvers import lbfgs, stiefel
 from solvers.backend import Array, Backend, is_host_data, to_numpy
 from solvers.base import MetricLearner
 from solvers.objective import ProjectionObjective
-from solvers.pairs import PairProblem, draw_similar, problem_from_labels, problem_from_pairs
-from solvers.regularizers.rows import ROWS, RowRegularizer
+from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
+from solvers.regularizers.rows import ROWS, Decorrelation, RowRegularizer
 from solvers.stack import StackResult
-from solvers.stochastic import Sampler, stochastic_subgradient
+from solvers.stochastic import stochastic_subgradient
 
 # Smoothing of the hinge, as parts of the margin: rough first, so that few pairs decide late.
 _LEVELS = (0.1, 0.01)
-_DEFAULT_MAX_ITER = {"lbfgs": 150, "paper": 20_000, "oc": 1000}
+_DEFAULT_MAX_ITER = {"lbfgs": 150, "paper": 2000, "oc": 1000}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "regularizer": (*ROWS, "oc"),
     "algorithm": ("lbfgs", "paper"),
@@ -48,7 +49,7 @@ class PDML(MetricLearner):
         stochastic subgradient steps of 0.001 on 50 + 50 pairs. oc is Wen and Yin's method in both cases.
     init : "orthonormal" or "gaussian" (entries of variance 1/D) rows. oc always starts orthonormal.
     n_pairs : dissimilar pairs that `fit` draws; similar pairs are all taken, in closed form.
-    max_iter : evaluations (lbfgs: None for 150; oc: 1,000) or steps (paper: 20,000) per restart.
+    max_iter : evaluations (lbfgs: None for 150; oc: 1,000) or steps (paper: 2,000) per restart.
     tol : gradient criterion, ||gradient|| ||A|| <= tol max(1, |objective|), for lbfgs in coordinates
         in which the data have unit scatter.
     oversample : every class counts the same, as if resampled to the size of the largest.
@@ -148,30 +149,21 @@ class PDML(MetricLearner):
             rng=np.random.default_rng(seed),
             backend=backend,
         )
-
-        def sample(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-            return draw_similar(labels, count, oversample=self.oversample, rng=rng)
-
-        return self._fit(problem, sample, seed, backend, like=X)
+        return self._fit(problem, seed, backend, like=X)
 
     def fit_pairs(self, X: Any, similar: Any, dissimilar: Any) -> PDML:
         """Learn from exactly these pairs, two (m, 2) arrays of row indices of X."""
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
         problem = problem_from_pairs(points, similar, dissimilar, margin=self.margin, backend=backend)
-        pairs = np.asarray(similar)
-
-        def sample(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-            chosen = pairs[rng.integers(len(pairs), size=count)]
-            return chosen[:, 0], chosen[:, 1]
-
-        return self._fit(problem, sample, _seed(self.random_state), backend, like=X)
+        return self._fit(problem, _seed(self.random_state), backend, like=X)
 
     def _check_parameters(self) -> None:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name, least in (("n_components", 1), ("n_restarts", 1), ("max_iter", 1), ("gamma", 0), ("tol", 0)):
+        minima = {"n_components": 1, "n_restarts": 1, "max_iter": 1, "gamma": 0, "tol": 0}
+        for name, least in minima.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
@@ -179,7 +171,7 @@ class PDML(MetricLearner):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
 
-    def _fit(self, problem: PairProblem, sample: Sampler, seed: int, backend: Backend, *, like: Any) -> PDML:
+    def _fit(self, problem: PairProblem, seed: int, backend: Backend, *, like: Any) -> PDML:
         began = time.perf_counter()
         xp, D = backend.xp, problem.dissimilar.X.shape[1]
         rank = min(D, 100) if self.n_components is None else int(self.n_components)
@@ -201,7 +193,7 @@ class PDML(MetricLearner):
         elif kind == "oc":
             result = self._orthonormal(objective, start, max_iter, record, backend)
         else:
-            result = self._paper(objective, start, max_iter, record, sample, seed, backend)
+            result = self._paper(objective, start, max_iter, record, seed, backend)
 
         objectives = to_numpy(objective.exact(result.points))
         best = int(np.argmin(np.where(np.isfinite(objectives), objectives, np.inf)))
@@ -224,7 +216,7 @@ class PDML(MetricLearner):
         }
         if kind != "paper" and not self.converged_:
             warnings.warn(
-                f"PDML: the gradient criterion was not met within {max_iter} evaluations; raise max_iter or tol",
+                f"PDML: the gradient criterion was not met in {max_iter} evaluations; raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -240,7 +232,7 @@ class PDML(MetricLearner):
         if self.regularizer == "dec":
             # The triangular factor stands for the data: as many rows as features, same covariance.
             root = backend.xp.linalg.qr(_centred(X, backend), mode="reduced")[1]
-            return ROWS["dec"](root=root / X.shape[0] ** 0.5)
+            return Decorrelation(root=root / X.shape[0] ** 0.5)
         name = "none" if self.regularizer == "oc" else self.regularizer
         return ROWS[name](**options.get(name, {}))
 
@@ -266,12 +258,13 @@ class PDML(MetricLearner):
         """L-BFGS in coordinates B with A = B W, in which the data have about unit scatter.
 
         The hinge bends as much as the data scatter, so that on raw features a few directions set the
-        step length for all; gamma is added because the penalty bends alike in all of them.
+        step length for all. What the penalty adds bends alike in all of them.
         """
         xp, X = backend.xp, objective.problem.dissimilar.X
         centred = _centred(X, backend)
         scatter = 2 / X.shape[0] * (xp.matrix_transpose(centred) @ centred)
-        ridge = 1e-3 * float(xp.linalg.trace(scatter)) / X.shape[1] + self.gamma
+        ridge = 1e-3 * float(xp.linalg.trace(scatter)) / X.shape[1]
+        ridge += objective.regularizer.curvature * self.gamma
         identity = xp.eye(X.shape[1], dtype=backend.dtype, device=backend.device)
         root = xp.linalg.cholesky(scatter + (ridge or 1.0) * identity)
         W = xp.linalg.inv(root)
@@ -317,7 +310,6 @@ class PDML(MetricLearner):
         start: Array,
         max_iter: int,
         record: Callable[[int, np.ndarray], None],
-        sample: Sampler,
         seed: int,
         backend: Backend,
     ) -> StackResult:
@@ -327,7 +319,7 @@ class PDML(MetricLearner):
             if self.regularizer != "dec":
                 return penalty
             centred = batch - backend.xp.mean(batch, axis=-2, keepdims=True)
-            return ROWS["dec"](root=centred / batch.shape[-2] ** 0.5)
+            return Decorrelation(root=centred / batch.shape[-2] ** 0.5)
 
         def look(n_steps: int, A: Array) -> None:
             if n_steps % looks == 0 or n_steps == max_iter:
@@ -338,7 +330,6 @@ class PDML(MetricLearner):
             penalty_of,
             self.gamma,
             start,
-            draw_similar=sample,
             rngs=[np.random.default_rng([seed, 2, restart]) for restart in range(self.n_restarts)],
             n_steps=max_iter,
             backend=backend,
@@ -365,11 +356,7 @@ def _centred(X: Array, backend: Backend) -> Array:
 
 
 def _seed(random_state: Any) -> int:
-    """One non-negative integer for whatever scikit-learn takes as random_state."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31 - 1))
-    return int(random_state)
+    """One integer for whatever scikit-learn takes as random_state."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

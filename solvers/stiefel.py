@@ -78,7 +78,11 @@ def minimize_orthonormal(
         accepted_steps=integers,
     )
     return run_stack(
-        state, lambda state, _: _round(state, evaluate, tol, xp=xp), max_iter=max_iter, xp=xp, on_check=on_check
+        state,
+        lambda state, _: _round(state, evaluate, tol, xp=xp),
+        max_iter=max_iter,
+        xp=xp,
+        on_check=on_check,
     )
 
 
@@ -97,7 +101,8 @@ def cayley(A: Array, gradient: Array, step: Array, *, xp: Namespace) -> Array:
         W = xp.matrix_transpose(gradient) @ A
         half = t / 2 * (W - xp.matrix_transpose(W))
         identity = xp.eye(D, dtype=A.dtype, device=device)
-        moved = xp.matrix_transpose(xp.linalg.solve(identity + half, (identity - half) @ xp.matrix_transpose(A)))
+        turned = xp.linalg.solve(identity + half, (identity - half) @ xp.matrix_transpose(A))
+        moved = xp.matrix_transpose(turned)
     # One Newton step towards the nearest orthonormal rows squares what rounding left over.
     return 1.5 * moved - 0.5 * (moved @ xp.matrix_transpose(moved)) @ moved
 

@@ -56,6 +56,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="Ray cluster to use: 'auto', host:port or ray://...; by default a Ray is started here; "
         "'inline' runs the fits in this process, without Ray",
     )
+    command.add_argument(
+        "--gpus", type=int, default=os.environ.get("SWEEP_GPUS", "0"), metavar="N",
+        help="GPUs that an autoscaling cluster may grow to (default: $SWEEP_GPUS, or those that are there)",
+    )  # fmt: skip
     _add_home(command)
     _add_json(command)
 
@@ -66,6 +70,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     command = _command(commands, "status", "done, running, failed, left, expected end", "sweep status quickstart")
     _add_name(command, optional=True)
+    command.add_argument("--watch", action="store_true", help="a live view of the whole terminal, until Ctrl-C")
+    _add_cluster(command)
     _add_home(command)
     _add_json(command)
 
@@ -80,6 +86,24 @@ def build_parser() -> argparse.ArgumentParser:
     _add_name(command)
     _add_home(command)
     _add_json(command)
+
+    command = _command(
+        commands, "report", "tables and figures in one HTML file", "sweep report quickstart -o report.html"
+    )
+    _add_name(command)
+    command.add_argument("-o", "--output", metavar="FILE.html", help="default: reports/NAME.html under the home")
+    command.add_argument("--price", type=float, metavar="P", help="price of a GPU-hour; adds the cost")
+    _add_home(command)
+
+    command = _command(
+        commands, "export", "a learned metric as an MLflow model or .npz", "sweep export quickstart --method mdml-cvnd"
+    )
+    _add_name(command)
+    command.add_argument("--method", help="default: the method with the best test AUC")
+    command.add_argument("--dataset", help="default: the only one of the sweep")
+    command.add_argument("-o", "--output", metavar="FOLDER", help="default: exports/NAME-METHOD under the home")
+    command.add_argument("--register", metavar="MODEL", help="register it under this name in the sweep's MLflow store")
+    _add_home(command)
 
     command = _command(commands, "methods", "the 31 methods", "sweep methods --json")
     _add_json(command)
@@ -102,6 +126,33 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--port", type=int, default=5000, help="port on 127.0.0.1 (default 5000)")
     command.add_argument("--open", action="store_true", help="open a browser")
     _add_home(command)
+
+    command = _command(
+        commands, "submit", "hand a sweep to a Ray cluster", "sweep submit my.yaml --cluster clusters/on-prem.yaml"
+    )
+    command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
+    command.add_argument("--name", help="another name than the sweep file's")
+    command.add_argument("--detach", action="store_true", help="do not wait for the end; submit again to attach")
+    _add_cluster(command)
+    _add_remote_home(command)
+    _add_home(command)
+    _add_json(command)
+
+    command = _command(
+        commands, "fetch", "bring a cluster's records into this home", "sweep fetch --cluster clusters/on-prem.yaml"
+    )
+    _add_cluster(command)
+    _add_remote_home(command)
+    _add_home(command)
+
+    command = _command(
+        commands, "doctor", "look at every node and say what is wrong", "sweep doctor --address auto --gpus 4 --wait 600"
+    )
+    command.add_argument("spec", metavar="SPEC", nargs="?", help="also check the servers that this sweep file names")
+    command.add_argument("--address", help="Ray cluster to look at: 'auto' or host:port; by default this machine")
+    command.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs that there should be (default 0)")
+    command.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="time for them to come (default 60)")
+    _add_json(command)
     return parser
 
 
@@ -118,6 +169,17 @@ def _add_home(command: argparse.ArgumentParser) -> None:
         "--home",
         default=os.environ.get("SWEEP_HOME", "sweep-home"),
         help="folder for everything a sweep writes (default: $SWEEP_HOME or ./sweep-home)",
+    )
+
+
+def _add_cluster(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--cluster", metavar="FILE", help="a file of clusters/ that `ray up` has brought up")
+    command.add_argument("--address", metavar="URL", help="a cluster's job server, as in http://127.0.0.1:8265")
+
+
+def _add_remote_home(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--remote-home", metavar="DIR", help="the home on the cluster's head (default: its $SWEEP_HOME or ~/sweep-home)"
     )
 
 

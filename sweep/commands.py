@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sweep import __version__
-from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS
+from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR
 from sweep.errors import UserError, nearest
 from sweep.home import Home
 from sweep.tables import print_json, print_table, write_csv
@@ -33,23 +33,26 @@ def run(options: Namespace) -> int:
     home = Home(options.home)
     progress = Progress(spec.name)
     with home.lock(), _terminate_as_interrupt():
-        ledger = open_ledger(spec.tracking.ledger, home.ledger_url)
+        ledger = open_ledger(spec.tracking.ledger, home, progress.note)
+        home.remember_ledger(spec.tracking.ledger)
         with ledger.exclusive(spec.name):
             plan = make_plan(spec, home, ledger)
             for refusal in plan.refused:
                 progress.note(f"not run: {refusal.dataset} {refusal.method} {refusal.setting}: {refusal.reason}")
-            ledger.open_sweep(spec.name, spec.model_dump(mode="json"), _about(plan))
+            ledger.open_sweep(spec.name, spec.without_secrets(), _about(plan))
             recorder = Recorder(spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note)
             driver = Driver(
                 plan,
                 home=home,
                 ledger=ledger,
-                make_executor=lambda: _executor(options.address, spec),
+                make_executor=lambda: _executor(options.address, options.gpus, spec),
                 recorder=recorder,
                 progress=progress,
             )
             tally = driver.run()
             progress.finish(tally)
+            if driver.stopped:
+                progress.note(f"stopped: {driver.stopped}")
             recorder.finish()
             for key in ledger.altered:
                 progress.note(f"damaged record {key} was found and computed again")
@@ -74,7 +77,7 @@ def plan(options: Namespace) -> int:
     made = make_plan(spec, home)
     finished: set[str] = set()
     if home.folder.exists():
-        ledger = open_ledger(spec.tracking.ledger, home.ledger_url)
+        ledger = open_ledger(spec.tracking.ledger, home)
         finished = ledger.keys()
     rows = []
     for study in made.studies:
@@ -103,9 +106,21 @@ def plan(options: Namespace) -> int:
 
 
 def status(options: Namespace) -> int:
-    """Print where the sweeps of a home stand."""
+    """Print where the sweeps of a home, or the jobs of a cluster, stand."""
+    if options.address or options.cluster:
+        from sweep.jobs import job_rows, job_server
+
+        with job_server(options.address, options.cluster) as client:
+            _print(job_rows(client, options.name), options.json)
+        return EXIT_DONE
     home, ledger = _open(options.home)
     names = [options.name] if options.name else list(ledger.sweeps())
+    if options.watch:
+        from sweep.watch import watch
+
+        for name in names:
+            _check_name(ledger, name)
+        return watch(home, ledger, names)
     rows = []
     for name in names:
         _check_name(ledger, name)
@@ -205,6 +220,102 @@ def ui(options: Namespace) -> int:
     return serve(home, ledger, options.name, port=options.port, open_browser=options.open)
 
 
+def report(options: Namespace) -> int:
+    """Write the HTML report and the files beside it; prints where the page is."""
+    from pathlib import Path
+
+    from dashboards.report import write_report
+
+    home, ledger = _open(options.home)
+    _check_name(ledger, options.name)
+    paths = write_report(
+        home, ledger, options.name, Path(options.output) if options.output else None, price=options.price
+    )
+    _say(f"{options.name}: {len(paths) - 1} tables and figures in {paths[1].parent}")
+    print(paths[0])  # noqa: T201
+    return EXIT_DONE
+
+
+def export(options: Namespace) -> int:
+    """Write a learned metric as an MLflow model; prints where it is."""
+    from sweep.export import export_metric
+
+    home, ledger = _open(options.home)
+    _check_name(ledger, options.name)
+    folder = export_metric(
+        home, ledger, options.name, method=options.method, dataset=options.dataset, output=options.output,
+        register=options.register, note=_say,
+    )  # fmt: skip
+    print(folder)  # noqa: T201
+    return EXIT_DONE
+
+
+def submit(options: Namespace) -> int:
+    """Hand a sweep to a cluster, follow it to its end and bring the records here."""
+    from sweep import fetch as fetching
+    from sweep import submit as submitting
+    from sweep.jobs import exit_code, job_server
+    from sweep.spec import load_spec
+
+    spec = load_spec(options.spec)
+    if options.name:
+        spec = _renamed(spec, options.name)
+    try:
+        plan(Namespace(spec=options.spec, home=options.home, json=False))
+    except UserError as error:  # data that only the cluster has; the driver there checks again
+        _say(f"plan not shown: {error}")
+    home = Home(options.home)
+    with job_server(options.address, options.cluster) as client:
+        job = submitting.submit(client, spec, options.remote_home, _say)
+        if options.detach:
+            return EXIT_DONE
+        if not submitting.attach(client, job, _say):
+            return EXIT_INTERRUPTED
+        code = exit_code(client, job)
+        if code == EXIT_USER_ERROR:
+            return code
+        names = fetching.fetch(client, home, options.remote_home)
+    fetching.record_in_mlflow(home, names)
+    if options.json:
+        _print_sweep(_open(options.home)[1], spec.name, as_json=True)
+    else:
+        _say_where_next(options.home, spec.name)
+    return code
+
+
+def fetch(options: Namespace) -> int:
+    """Bring a cluster's records into this home."""
+    from sweep import fetch as fetching
+    from sweep.jobs import job_server
+
+    home = Home(options.home)
+    with job_server(options.address, options.cluster) as client:
+        names = fetching.fetch(client, home, options.remote_home)
+    fetching.record_in_mlflow(home, names)
+    _say(f"{options.home}: {', '.join(names)}")
+    return EXIT_DONE
+
+
+def doctor(options: Namespace) -> int:
+    """Examine every node of a cluster; exit code 1 if something is wrong."""
+    from sweep.doctor import find_problems, look, node_rows
+    from sweep.spec import load_spec
+
+    tracking = load_spec(options.spec).tracking.model_dump() if options.spec else {}
+    urls = {name: url for name, url in tracking.items() if url and "://" in url}
+    nodes = look(options.address, gpus=options.gpus, wait=options.wait, urls=urls)
+    problems = [vars(problem) for problem in find_problems(nodes, options.gpus)]
+    if options.json:
+        print_json({"nodes": [vars(node) for node in nodes], "problems": problems})
+    else:
+        print_table(node_rows(nodes), title="nodes")
+        if problems:
+            print_table(problems, title="problems")
+        else:
+            _say("no problems found")
+    return EXIT_FAILED_FITS if problems else EXIT_DONE
+
+
 def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
@@ -262,7 +373,7 @@ def _say_where_next(home: str, name: str) -> None:
     _say(f"  sweep run my.yaml{suffix}      a sweep of your own; the README explains the file")
 
 
-def _executor(address: str | None, spec: Any) -> Any:
+def _executor(address: str | None, gpus: int, spec: Any) -> Any:
     if address == "inline":
         from sweep.executors import InlineExecutor
 
@@ -270,7 +381,10 @@ def _executor(address: str | None, spec: Any) -> Any:
     from sweep.ray_executor import RayExecutor
 
     return RayExecutor(
-        address, gpus_per_fit=spec.resources.gpus_per_fit, timeout=spec.resources.fit_timeout_seconds
+        address,
+        gpus_per_fit=spec.resources.gpus_per_fit,
+        gpus=gpus,
+        timeout=spec.resources.fit_timeout_seconds,
     )
 
 
@@ -286,6 +400,8 @@ def _about(plan: Any) -> dict[str, Any]:
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **{name: version(name) for name in packages},
         "data": {name: source.dataset.fingerprint for name, source in plan.data.items()},
+        "datasets": {name: source.sizes for name, source in plan.data.items()},
+        "refused": [vars(refusal) for refusal in plan.refused],
     }
 
 
@@ -300,12 +416,12 @@ def _renamed(spec: Any, name: str) -> Any:
 
 def _open(folder: str) -> tuple[Home, Any]:
     """An existing home and its ledger."""
-    from sweep.ledger import Ledger
+    from sweep.ledger import open_ledger
 
     home = Home(folder)
-    if not (home.folder / "ledger.sqlite").exists():
+    if not (home.ledger_path.exists() or home.ledger_setting != "sqlite"):
         raise UserError(f"--home: {folder} holds no sweep yet; start one with `sweep run quickstart --home {folder}`")
-    return home, Ledger(home.ledger_url)
+    return home, open_ledger(home.ledger_setting, home, _say)
 
 
 def _check_name(ledger: Any, name: str) -> None:

@@ -34,6 +34,25 @@ class SweepData:
         features = self.dataset.n_features
         return min(features, self.pca) if self.pca else features
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the paper's tables of datasets list, of the data as it is fitted."""
+        counts = np.bincount(self.dataset.y)
+        counts = counts[counts > 0]
+        frequent = counts > self.frequent_above
+        n_train = self.dataset.train_size
+        return {
+            "n_train": n_train,
+            "n_test": self.dataset.n_examples - n_train,
+            "dimension": self.dimension,
+            "n_classes": counts.size,
+            "n_frequent_classes": int(frequent.sum()),
+            "n_infrequent_classes": int((~frequent).sum()),
+            "n_examples": self.dataset.n_examples,
+            "n_frequent_examples": int(counts[frequent].sum()),
+            "n_infrequent_examples": int(counts[~frequent].sum()),
+        }
+
     def split(self, split: int, folds: int, seed: int) -> SplitData:
         """Training and test part of one random split, preprocessing fitted on the training part."""
         from sweep.datasets.features import split_features

@@ -114,8 +114,13 @@ def _driver() -> dict[str, Any]:
         return {"error": "nvidia-smi did not answer within 30 s"}
     rows = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines() if line.strip()]
     if answer.returncode or not rows:
-        return {"error": (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["nvidia-smi lists no GPU"]}
-    return {"version": rows[0][0], "gpus": [{"name": row[1], "memory_gb": float(row[2]) / 1000} for row in rows]}
+        return {
+            "error": (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["nvidia-smi lists no GPU"]
+        }
+    return {
+        "version": rows[0][0],
+        "gpus": [{"name": row[1], "memory_gb": float(row[2]) / 1000} for row in rows],
+    }
 
 
 def _gpus() -> dict[str, Any]:
@@ -124,7 +129,11 @@ def _gpus() -> dict[str, Any]:
         import cupy
     except ImportError as error:
         return {"error": f"CuPy is not installed ({error})", "devices": []}
-    found: dict[str, Any] = {"cupy": cupy.__version__, "cuda": _cuda(cupy.cuda.runtime.runtimeGetVersion), "devices": []}
+    found: dict[str, Any] = {
+        "cupy": cupy.__version__,
+        "cuda": _cuda(cupy.cuda.runtime.runtimeGetVersion),
+        "devices": [],
+    }
     found["driver_cuda"] = _cuda(cupy.cuda.runtime.driverGetVersion)
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -167,37 +176,52 @@ def _unreachable(url: str) -> str:
 # -- on the driver --------------------------------------------------------------------------------
 
 
-def find_problems(nodes: list[Node], expected_gpus: int, urls: dict[str, str]) -> list[Problem]:
+def find_problems(nodes: list[Node], expected_gpus: int) -> list[Problem]:
     """Everything that is wrong with these nodes."""
     problems = []
     total = sum(node.declared_gpus for node in nodes)
     if total < expected_gpus:
         problems.append(
-            Problem("cluster", f"{expected_gpus} GPUs expected, {total} there", "look for nodes that did not come up")
+            Problem(
+                "cluster",
+                f"{expected_gpus} GPUs expected, {total} there",
+                "look for nodes that did not come up",
+            )
         )
     usual = Counter(node.found["code"] for node in nodes if node.found).most_common(1)
     for node in nodes:
         if node.error:
-            problems.append(Problem(node.name, node.error, "install the project there, in the environment that runs Ray"))
+            problems.append(
+                Problem(node.name, node.error, "install the project there, in the environment that runs Ray")
+            )
             continue
-        problems += _node_problems(node, usual[0][0], urls)
+        problems += _node_problems(node, usual[0][0])
     return problems
 
 
-def _node_problems(node: Node, usual_code: str, urls: dict[str, str]) -> list[Problem]:
+def _node_problems(node: Node, usual_code: str) -> list[Problem]:
     found, problems = node.found, _gpu_problems(node)
 
     def add(what: str, remedy: str) -> None:
         problems.append(Problem(node.name, what, remedy))
 
     if found["code"] != usual_code:
-        add(f"project {found['code']}, the others have {usual_code}", "run the cluster's setup again on this node")
+        add(
+            f"project {found['code']}, the others have {usual_code}",
+            "run the cluster's setup again on this node",
+        )
     if abs(node.skew_seconds) > _MAX_SKEW_SECONDS:
-        add(f"clock is off by {node.skew_seconds:+.1f} s", "turn on time synchronisation (chrony, systemd-timesyncd)")
+        add(
+            f"clock is off by {node.skew_seconds:+.1f} s",
+            "turn on time synchronisation (chrony, systemd-timesyncd)",
+        )
     if found["disk_free_gb"] < _MIN_DISK_GB:
         add(f"{found['disk_free_gb']:.1f} GB of disk left", f"free at least {_MIN_DISK_GB:g} GB")
     if node.object_store_gb < _MIN_STORE_GB:
-        add(f"object store of {node.object_store_gb:.2f} GB", "start Ray there with a larger --object-store-memory")
+        add(
+            f"object store of {node.object_store_gb:.2f} GB",
+            "start Ray there with a larger --object-store-memory",
+        )
     shared = found["shared_memory_gb"]
     if shared is not None and shared < node.object_store_gb / 2:
         add(
@@ -216,12 +240,17 @@ def _gpu_problems(node: Node) -> list[Problem]:
     gpus, driver = node.found["gpus"], node.found["driver"]
     usable = [device for device in gpus["devices"] if "error" not in device]
     broken = [device for device in gpus["devices"] if "error" in device]
-    problems = [Problem(node.name, f"{d['name']}: {d['error']}", "look at nvidia-smi and dmesg there") for d in broken]
+    problems = [
+        Problem(node.name, f"{d['name']}: {d['error']}", "look at nvidia-smi and dmesg there") for d in broken
+    ]
     if len(gpus["devices"]) >= node.declared_gpus:
         return problems
     what = f"{node.declared_gpus} GPU(s) declared to Ray, {len(usable)} usable"
     if "version" not in driver:
-        why, remedy = f"no NVIDIA driver answers ({driver['error']})", "install the driver, or start Ray with --num-gpus=0"
+        why, remedy = (
+            f"no NVIDIA driver answers ({driver['error']})",
+            "install the driver, or start Ray with --num-gpus=0",
+        )
     elif "cupy" not in gpus:
         why, remedy = gpus["error"], "install orthosweep[gpu] (CUDA 12) or orthosweep[gpu-cuda13]"
     elif _major(gpus["driver_cuda"]) < _major(gpus["cuda"]):

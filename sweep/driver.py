@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+import sqlalchemy
+
+from sweep.errors import UserError, first_line
 from sweep.executors import Executor, Finished
-from sweep.fits import FitSpec, SplitData
+from sweep.fits import FitRecord, FitSpec, SplitData
 from sweep.home import Home
 from sweep.ledger import Failure, Ledger
 from sweep.plan import Plan, expected_cost, n_fits
@@ -18,7 +22,7 @@ from sweep.search import Study
 from sweep.seeds import derive_seed
 
 # How often a fit is tried again after each kind of failure. What is not listed would fail again.
-RETRIES = {"lost worker": 3, "out of memory": 1}
+RETRIES = {"lost worker": 3, "misplaced worker": 20, "out of memory": 1}
 
 
 @dataclass
@@ -51,11 +55,15 @@ class Driver:
         self.plan, self.home, self.ledger, self.recorder, self.progress = plan, home, ledger, recorder, progress
         self.sweep = plan.spec.name
         self.tally = Tally()
+        self.stopped: str | None = None  # why it ended before everything ran
+        self._hours = 0.0  # that fits of this sweep have kept a worker busy, in all runs
+        self._began = time.monotonic()
         self._make_executor = make_executor
         self._executor: Executor | None = None
         self._queue = FitQueue(self._cost)
         self._study: dict[str, Study] = {}
         self._attempts: dict[str, int] = {}
+        self._lean: set[str] = set()
         self._running: dict[str, FitSpec] = {}
         self._splits: dict[tuple[str, int], SplitData] = {}
 
@@ -63,7 +71,7 @@ class Driver:
         """Run to the end; raises KeyboardInterrupt through, with everything finished committed."""
         try:
             self._begin()
-            while self._queue or self._running:
+            while self._running or (self._queue and not self._over_budget()):
                 self._submit()
                 for finished in self._executor_now().wait(0.2):
                     self._take(finished)
@@ -77,7 +85,11 @@ class Driver:
         """Ask for the fits of all studies; those in the ledger are told at once."""
         starts = [(study, study.start()) for study in self.plan.studies]
         self.ledger.adopt(self.sweep, (fit.key for _, fits in starts for fit in fits))
-        known = {spec.key: record.score for spec, record in self.ledger.records(self.sweep)}
+        known = {}
+        for spec, record in self.ledger.records(self.sweep):
+            known[spec.key] = record.score
+            self._hours += occupied_seconds(record) / 3600
+        self._hours += sum(failure.seconds for failure in self.ledger.failures(self.sweep)) / 3600
         for study, fits in starts:
             for fit in fits:
                 self._ask(study, fit, known.get(fit.key))
@@ -121,10 +133,22 @@ class Driver:
 
     def _submit(self) -> None:
         executor = self._executor_now()
-        while self._queue and executor.room > 0:
+        while self._queue and executor.room > 0 and not self._over_budget():
             spec = self._queue.pop()
             self._running[spec.key] = spec
-            executor.submit(spec, self._split(spec))
+            executor.submit(spec, self._split(spec), lean=spec.key in self._lean)
+
+    def _over_budget(self) -> bool:
+        """Whether the sweep file's limit is reached; what runs is finished, nothing new is started."""
+        budget = self.plan.spec.budget
+        spent = {"gpu_hours": self._hours * max(self.plan.spec.resources.gpus_per_fit, 1e-9),
+                 "wall_hours": (time.monotonic() - self._began) / 3600}  # fmt: skip
+        for name, hours in spent.items():
+            limit = getattr(budget, name)
+            if limit is not None and hours >= limit:
+                self.stopped = f"budget.{name}: {limit:g} is used up; raise it and run again to go on"
+                return True
+        return False
 
     def _split(self, spec: FitSpec) -> SplitData:
         """Data of a fit's split, made once."""
@@ -141,20 +165,33 @@ class Driver:
         if finished.outcome is None:
             final = attempt > RETRIES.get(finished.kind, 0)
             self.ledger.fail(self.sweep, _failure(finished, attempt, final))
+            self._hours += finished.seconds / 3600
             if not final:
+                if finished.kind == "out of memory":
+                    self._lean.add(spec.key)
                 self._queue.push(spec)
                 return
             self.tally.failed += n_fits(spec)
             self._tell(self._study.pop(spec.key), spec, None)
             return
-        record = replace(finished.outcome.record, attempts=attempt)
-        if finished.outcome.arrays:
-            checksum = self.home.write_artifact(spec.key, finished.outcome.arrays)
-            record = replace(record, artifact=checksum)
-        self.ledger.commit(spec, record)
+        record = self._keep(spec, replace(finished.outcome.record, attempts=attempt), finished.outcome.arrays)
+        self._hours += occupied_seconds(record) / 3600
         self.tally.done += n_fits(spec)
         self._tell(self._study.pop(spec.key), spec, record.score)
         self.recorder.poke()
+
+    def _keep(self, spec: FitSpec, record: FitRecord, arrays: dict[str, Any]) -> FitRecord:
+        """Artifact first, then the row that names its checksum: a row never promises what is not there."""
+        try:
+            if arrays:
+                record = replace(record, artifact=self.home.write_artifact(spec.key, arrays))
+            self.ledger.commit(spec, record)
+        except (OSError, sqlalchemy.exc.OperationalError) as error:
+            raise UserError(
+                f"cannot keep the result of {spec.label}: {first_line(getattr(error, 'orig', error))}; "
+                "what was committed before is safe, run again when there is room"
+            ) from None
+        return record
 
     def _cost(self, spec: FitSpec) -> float:
         if self.plan.spec.mode == "benchmark":
@@ -167,6 +204,11 @@ class Driver:
         shown = self.progress.update(self.tally, running)
         if shown:
             self.home.write_state(self.sweep, self.progress.state(self.tally, running))
+
+
+def occupied_seconds(record: FitRecord) -> float:
+    """Seconds for which a fit kept its worker busy."""
+    return sum(seconds for phase, seconds in record.seconds.items() if phase != "queue")
 
 
 def _failure(finished: Finished, attempt: int, final: bool) -> Failure:

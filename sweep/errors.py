@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -15,3 +16,14 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     names = list(valid)
     close = difflib.get_close_matches(word, names, n=1)
     return f" Did you mean {close[0]!r}?" if close else f" Valid: {', '.join(names)}."
+
+
+def first_line(error: BaseException | None) -> str:
+    """Type and first line of an exception."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
+
+
+def without_credentials(text: str) -> str:
+    """URLs in a text without user names and passwords."""
+    return re.sub(r"//[^/@\s]+@", "//", text)

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+from sweep.errors import first_line
 from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
 
 
@@ -36,7 +37,8 @@ class Executor(Protocol):
     def room(self) -> int:
         """Fits that may be submitted now."""
 
-    def submit(self, spec: FitSpec, data: SplitData) -> None: ...
+    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
+        """Start a fit; `lean` trades speed for memory, after an attempt that ran out of it."""
 
     def wait(self, seconds: float) -> list[Finished]:
         """Fits that finished; waits up to `seconds` for the first."""
@@ -51,26 +53,26 @@ class InlineExecutor:
     slots = 1
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[FitSpec, SplitData]] = deque()
+        self._queue: deque[tuple[FitSpec, SplitData, bool]] = deque()
 
     @property
     def room(self) -> int:
         return 1 - len(self._queue)
 
-    def submit(self, spec: FitSpec, data: SplitData) -> None:
-        self._queue.append((spec, data))
+    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
+        self._queue.append((spec, data, lean))
 
     def wait(self, seconds: float) -> list[Finished]:
         from threadpoolctl import threadpool_limits
 
         if not self._queue:
             return []
-        spec, data = self._queue.popleft()
+        spec, data, lean = self._queue.popleft()
         start = time.perf_counter()
         try:
             # One thread, as in a Ray worker: sums in another order would change the last bits.
             with threadpool_limits(1):
-                return [Finished(spec, fit_and_score(spec, data))]
+                return [Finished(spec, fit_and_score(spec, data, lean=lean))]
         except Exception as error:
             return [describe_failure(spec, error, time.perf_counter() - start)]
 
@@ -85,21 +87,15 @@ def describe_failure(spec: FitSpec, error: BaseException, seconds: float) -> Fin
 
 
 def classify(error: BaseException) -> str:
-    """lost worker, out of memory, numerical or bug: what decides whether to try again."""
+    """What kind of failure it is, which decides whether to try again."""
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"}:
         return "out of memory"
+    if "MisplacedWorker" in names:
+        return "misplaced worker"
     if names & {"WorkerCrashedError", "NodeDiedError", "ActorDiedError", "ObjectLostError", "OwnerDiedError",
                 "RaySystemError", "LocalRayletDiedError", "RayChannelError"}:  # fmt: skip
         return "lost worker"
     if names & {"LinAlgError", "FloatingPointError"}:
         return "numerical"
     return "bug"
-
-
-def first_line(error: BaseException) -> str:
-    """Type and first line of an exception."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
-
-

@@ -83,7 +83,9 @@ def merge(fetched: Path, home: Home) -> list[str]:
             connection.execute(f"DELETE FROM {table} WHERE sweep IN (SELECT name FROM other.sweeps)")
             connection.execute(f"INSERT INTO {table} SELECT * FROM other.{table}")
         # What a shared MLflow server has is known; the head's own store stayed there.
-        connection.execute("INSERT OR REPLACE INTO mlflow_runs SELECT * FROM other.mlflow_runs WHERE store LIKE 'http%'")
+        connection.execute(
+            "INSERT OR REPLACE INTO mlflow_runs SELECT * FROM other.mlflow_runs WHERE store LIKE 'http%'"
+        )
     return names
 
 

@@ -6,6 +6,7 @@ not what it is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import socket
@@ -121,8 +122,18 @@ class FitOutcome:
         return replace(self, record=replace(self.record, seconds=self.record.seconds | seconds))
 
 
-def fit_and_score(spec: FitSpec, data: SplitData, *, device: str = "auto") -> FitOutcome:
-    """Run one fit and score it on the held-out fold, or on the test part for a refit."""
+def fit_and_score(spec: FitSpec, data: SplitData, *, device: str = "auto", lean: bool = False) -> FitOutcome:
+    """Run one fit and score it on the held-out fold, or on the test part for a refit.
+
+    `lean` works in small blocks, with less memory and the same result up to rounding.
+    """
+    from solvers.backend import small_blocks
+
+    with small_blocks() if lean else contextlib.nullcontext():
+        return _fit_and_score(spec, data, device)
+
+
+def _fit_and_score(spec: FitSpec, data: SplitData, device: str) -> FitOutcome:
     from solvers.backend import choose_backend, free_device_memory, synchronize
     from solvers.methods import METHODS
 

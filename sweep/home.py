@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import UserError
+from sweep.errors import UserError, without_credentials
 
 
 class Home:
@@ -29,8 +29,25 @@ class Home:
         return self.folder / "data"
 
     @property
+    def ledger_path(self) -> Path:
+        return self.folder / "ledger.sqlite"
+
+    @property
     def ledger_url(self) -> str:
-        return f"sqlite:///{self.folder / 'ledger.sqlite'}"
+        return f"sqlite:///{self.ledger_path}"
+
+    @property
+    def ledger_setting(self) -> str:
+        """Where this home's records are, as its sweep file said: `sqlite`, or a URL without credentials."""
+        try:
+            return (self.folder / "ledger.url").read_text()
+        except FileNotFoundError:
+            return "sqlite"
+
+    def remember_ledger(self, setting: str) -> None:
+        """Let later commands find records that are kept elsewhere."""
+        if setting != "sqlite":
+            write_atomically(self.folder / "ledger.url", without_credentials(setting).encode())
 
     @property
     def mlflow_url(self) -> str:

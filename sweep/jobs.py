@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_E
 from sweep.errors import UserError
 
 _TUNNEL_SECONDS = 60
+# What `sweep run` writes now and then, and at the end.
+_PROGRESS = re.compile(r"^[a-z0-9._-]+: (\d+(?:/\d+ fits, | fits computed, ).*)$", re.MULTILINE)
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -42,13 +46,15 @@ def job_server(address: str | None, cluster: str | None) -> Iterator[Any]:
 
 def _client(url: str) -> Any:
     if not url.startswith(("http://", "https://")):
-        raise UserError(f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {url!r}")
+        raise UserError(
+            f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {url!r}"
+        )
     use_token()
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     try:
-        return JobSubmissionClient(url)
+        client = JobSubmissionClient(url)
     except AuthenticationError:
         raise UserError(
             f"--address: {url} refused this user's token; put the cluster's token into ~/.ray/auth_token "
@@ -57,6 +63,8 @@ def _client(url: str) -> Any:
     except (ConnectionError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"--address: no job server of Ray answers at {url} ({reason})") from None
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it tells about every upload
+    return client
 
 
 @contextlib.contextmanager
@@ -68,7 +76,11 @@ def _tunnel(cluster: str) -> Iterator[str]:
     command = [sys.executable, "-m", "ray.scripts.scripts", "dashboard", cluster, "--port", str(port)]
     # A group of its own: Ctrl-C is for us, and must not cut the tunnel before we are done with it.
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         _wait_for_port(port, process, cluster)
@@ -85,7 +97,9 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], cluster: str) ->
         if process.poll() is not None:
             assert process.stdout is not None
             lines = process.stdout.read().decode(errors="replace").strip().splitlines()
-            raise UserError(f"--cluster: {cluster}: cannot reach its head: {lines[-1] if lines else 'no answer'}")
+            raise UserError(
+                f"--cluster: {cluster}: cannot reach its head: {lines[-1] if lines else 'no answer'}"
+            )
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.2)
@@ -152,7 +166,7 @@ def job_rows(client: Any, name: str | None) -> list[dict[str, Any]]:
     rows = []
     for job in sweep_jobs(client, name):
         sweep = job.metadata["sweep"]
-        lines = [line for line in client.get_job_logs(job.submission_id).splitlines() if line.startswith(f"{sweep}: ")]
+        lines = _PROGRESS.findall(client.get_job_logs(job.submission_id))
         rows.append(
             {
                 "sweep": sweep,
@@ -161,7 +175,7 @@ def job_rows(client: Any, name: str | None) -> list[dict[str, Any]]:
                 "exit code": exit_code(client, job.submission_id) if job.status in _ENDED else None,
                 "started": _clock(job.start_time),
                 "ended": _clock(job.end_time),
-                "progress": lines[-1].removeprefix(f"{sweep}: ") if lines else "",
+                "progress": lines[-1] if lines else "",
             }
         )
     return rows

@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy import text
 
-from sweep.errors import UserError
+from sweep.errors import UserError, first_line
 from sweep.fits import FitRecord, FitSpec
+from sweep.home import Home
+from sweep.repair import readable_rows, set_damaged_aside
 from sweep.search import Trial
 
 _SCHEMA = (
@@ -33,6 +36,10 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS mlflow_runs (store TEXT NOT NULL, run_key TEXT NOT NULL, run_id TEXT NOT NULL,"
     " content TEXT NOT NULL, PRIMARY KEY (store, run_key))",
 )  # fmt: skip
+
+
+# The first record of a key stays: a fit that was computed twice, after all, changes nothing.
+_INSERT_FIT = "INSERT INTO fits VALUES (:key, :spec, :record, :checksum, :committed) ON CONFLICT DO NOTHING"
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,12 @@ class Ledger:
         if self._engine.dialect.name == "sqlite":
             sqlalchemy.event.listen(self._engine, "connect", _make_durable)
         self.altered: list[str] = []  # keys whose row failed its checksum
-        with self._engine.begin() as connection:
-            for statement in _SCHEMA:
-                connection.execute(text(statement))
+        try:
+            with self._engine.begin() as connection:
+                for statement in _SCHEMA:
+                    connection.execute(text(statement))
+        except sqlalchemy.exc.OperationalError as error:
+            raise UserError(f"ledger at {self._engine.url!r}: {first_line(error.orig)}") from None
 
     def close(self) -> None:
         self._engine.dispose()
@@ -116,10 +126,15 @@ class Ledger:
         }
         row["checksum"] = _checksum(row["key"], row["spec"], row["record"])
         with self._engine.begin() as connection:
-            connection.execute(
-                text("INSERT INTO fits VALUES (:key, :spec, :record, :checksum, :committed) ON CONFLICT DO NOTHING"),
-                row,
-            )
+            connection.execute(text(_INSERT_FIT), row)
+
+    def adopt_rows(self, rows: Iterable[tuple[str, str, str, str, float]]) -> None:
+        """Take over raw rows of another ledger whose checksums hold."""
+        columns = ("key", "spec", "record", "checksum", "committed")
+        whole = [dict(zip(columns, row, strict=True)) for row in rows if _checksum(*row[:3]) == row[3]]
+        if whole:
+            with self._engine.begin() as connection:
+                connection.execute(text(_INSERT_FIT), whole)
 
     def discard(self, keys: Iterable[str]) -> None:
         """Forget fits whose row or artifact turned out to be damaged."""
@@ -230,9 +245,19 @@ class Ledger:
             yield
 
 
-def open_ledger(setting: str, default_url: str) -> Ledger:
-    """Ledger at the place that the sweep file names: `sqlite` is the one under the home."""
-    return Ledger(default_url if setting == "sqlite" else setting)
+def open_ledger(setting: str, home: Home, note: Callable[[str], None] = lambda message: None) -> Ledger:
+    """Ledger at the place that the sweep file names: `sqlite` is the one under the home.
+
+    A URL may name environment variables ($PGPASSWORD), so that no secret stands in a file.
+    """
+    if setting != "sqlite":
+        return Ledger(os.path.expandvars(setting))
+    home.create()
+    aside = set_damaged_aside(home.ledger_path, note)
+    ledger = Ledger(home.ledger_url)
+    if aside is not None:
+        ledger.adopt_rows(readable_rows(aside))
+    return ledger
 
 
 def _checksum(key: str, spec: str, record: str) -> str:

@@ -49,7 +49,7 @@ class Progress:
     def finish(self, tally: Tally) -> None:
         """Clear the live line and say how it ended."""
         self._clear()
-        elapsed = _duration(time.monotonic() - self._start) if self._start is not None else "0 s"
+        elapsed = duration(time.monotonic() - self._start) if self._start is not None else "0 s"
         computed = tally.done - tally.cached
         failures = f", {tally.failed} failed" if tally.failed else ""
         self.note(f"{computed} fits computed, {tally.cached} were there already{failures}; {elapsed}")
@@ -95,7 +95,8 @@ class Progress:
             self._width = 0
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """12 s, 3 min 04 s, 2 h 07 min."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -5,53 +5,71 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
-from sweep.errors import UserError
-from sweep.executors import Finished, classify, describe_failure, first_line
-from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
+from sweep.errors import UserError, first_line
+from sweep.executors import Finished, classify, describe_failure
+from sweep.fits import FitSpec, SplitData
 from sweep.jobs import use_token
+from sweep.worker import Order, run_fit
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
 _AHEAD = 2
+# How often a cluster's size is asked for.
+_LOOK_SECONDS = 5.0
 
 
 class RayExecutor:
     """Submits fits to a Ray cluster: one that it starts here, or the one at `address`."""
 
-    def __init__(self, address: str | None, *, gpus_per_fit: float, timeout: float | None = None) -> None:
+    def __init__(
+        self, address: str | None, *, gpus_per_fit: float, gpus: int = 0, timeout: float | None = None
+    ) -> None:
+        """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more."""
         ray = connect(address)
         self._ray = ray
         self._timeout = timeout
-        total = ray.cluster_resources()
-        gpus = float(total.get("GPU", 0))
-        self._gpus_per_fit = gpus_per_fit if gpus else 0.0
-        per_fit = self._gpus_per_fit
+        self._most_gpus = gpus
+        total = self._resources()
+        self._gpus_per_fit = gpus_per_fit if total["GPU"] else 0.0
         self._task = ray.remote(
             num_cpus=1,
             # The driver decides about retries, so that they are counted and charged.
             max_retries=0,
             # By default a GPU task's process ends with it, and every fit would pay for the start-up.
             max_calls=0,
-        )(_run_fit)
-        self.slots = max(1, int(gpus / per_fit) if per_fit else int(total.get("CPU", 1)))
-        self.place = f"Ray, {gpus:g} GPU(s), {int(total.get('CPU', 0))} CPU(s), {len(ray.nodes())} node(s)"
+        )(run_fit)
+        self._looked, self._slots = float("-inf"), 1
+        self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
         self._data: dict[int, Any] = {}
+
+    @property
+    def slots(self) -> int:
+        """Fits that can run at the same time. Nodes come and go, so this changes."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            total, per_fit = self._resources(), self._gpus_per_fit
+            self._looked, self._slots = now, max(1, int(total["GPU"] / per_fit if per_fit else total["CPU"]))
+        return self._slots
+
+    def _resources(self) -> dict[str, float]:
+        present = self._ray.cluster_resources()
+        return {"CPU": present.get("CPU", 0.0), "GPU": max(present.get("GPU", 0.0), self._most_gpus)}
 
     @property
     def room(self) -> int:
         return self.slots + _AHEAD - len(self._running)
 
-    def submit(self, spec: FitSpec, data: SplitData) -> None:
+    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
         from solvers.methods import METHODS
 
         if id(data) not in self._data:
             self._data[id(data)] = self._ray.put(data)
         gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
-        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(
-            spec, self._data[id(data)], gpus, time.time()
-        )
+        order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
+        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, self._data[id(data)], order)
         self._running[reference] = (spec, time.monotonic())
 
     def wait(self, seconds: float) -> list[Finished]:
@@ -73,49 +91,16 @@ class RayExecutor:
             cause = error.cause if isinstance(getattr(error, "cause", None), BaseException) else error
             return Finished(spec, None, classify(cause), first_line(cause), str(error), seconds)
         except self._ray.exceptions.RayError as error:
-            return describe_failure(spec, error, seconds)
+            failure = describe_failure(spec, error, seconds)
+            if self._timeout is not None and failure.kind == "lost worker" and seconds >= self._timeout:
+                return replace(failure, kind="timeout", message=f"no result after {self._timeout:g} s")
+            return failure
 
     def close(self) -> None:
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._running.clear()
         self._ray.shutdown()
-
-
-def _run_fit(spec: FitSpec, data: SplitData, gpus: float, submitted: float) -> FitOutcome:
-    """What a Ray worker runs: checks its device, then the plain function."""
-    began = time.time()
-    first = not _WORKER.get("warm")
-    startup = _warm_up(gpus) if first else 0.0
-    device = "cuda:0" if gpus and _WORKER["gpu"] else "cpu"
-    outcome = fit_and_score(spec, data, device=device)
-    return outcome.with_seconds(startup=startup, queue=max(0.0, began - submitted))
-
-
-_WORKER: dict[str, Any] = {}
-
-
-def _warm_up(gpus: float) -> float:
-    """Imports and the device context, once per worker process; returns the seconds they took."""
-    from threadpoolctl import threadpool_limits
-
-    start = time.perf_counter()
-    visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
-    if gpus and len(visible) != max(1, int(gpus)):
-        raise RuntimeError(f"expected {max(1, int(gpus))} visible GPU for this task, got {visible}")
-    import solvers.mdml
-    import solvers.pdml
-    import solvers.retrieval  # noqa: F401
-    from solvers.backend import gpu_count
-
-    threadpool_limits(1)  # for the life of this worker: one fit, one core
-    _WORKER["gpu"] = bool(gpus) and gpu_count() > 0
-    if _WORKER["gpu"]:
-        import cupy
-
-        cupy.zeros(1).sum().item()  # makes the device context
-    _WORKER["warm"] = True
-    return time.perf_counter() - start
 
 
 def connect(address: str | None) -> Any:

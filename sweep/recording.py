@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from sweep import __version__
+from sweep.errors import without_credentials
 from sweep.fits import FitRecord, FitSpec
 from sweep.home import Home
 from sweep.ledger import Ledger
@@ -60,7 +60,7 @@ class Recorder:
         self, sweep: str, tracking: str, artifacts: str | None, home: Home, ledger: Ledger, note: Callable[[str], None]
     ) -> None:
         self.sweep, self.home, self.ledger, self._note = sweep, home, ledger, note
-        self.uri = home.mlflow_url if tracking == "sqlite" else tracking
+        self.uri = home.mlflow_url if tracking == "sqlite" else os.path.expandvars(tracking)
         self._artifacts = artifacts or (home.mlflow_artifacts.as_uri() if tracking == "sqlite" else None)
         self.store = without_credentials(self.uri)
         self._complained = False
@@ -131,6 +131,8 @@ class Recorder:
 
         for name in ("alembic", "mlflow"):
             logging.getLogger(name).setLevel(logging.ERROR)
+        if self.uri == self.home.mlflow_url:
+            _create_store(self.home)
         return mlflow.MlflowClient(tracking_uri=self.uri)
 
     def _write(self, client: Any, run: RunContent, previous: tuple[str, str] | None) -> None:
@@ -189,6 +191,19 @@ class Recorder:
             row = result_row(study)
             if row is not None and study.refit is not None:
                 yield _method_run(self.sweep, study, row, common, self.home)
+
+
+def _create_store(home: Home) -> None:
+    """Make the MLflow database under another name first: one killed half-way could not be opened again."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path = home.folder / "mlflow.sqlite"
+    if path.exists():
+        return
+    unfinished = home.folder / f".mlflow.sqlite.{os.getpid()}"
+    unfinished.unlink(missing_ok=True)
+    SqlAlchemyStore(f"sqlite:///{unfinished}", home.mlflow_artifacts.as_uri()).engine.dispose()
+    unfinished.replace(path)
 
 
 def _tags(study: StudyRecords, spec: FitSpec, record: FitRecord, common: dict[str, str]) -> dict[str, str]:
@@ -292,8 +307,3 @@ def _method_run(
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
-
-
-def without_credentials(text: str) -> str:
-    """URLs in a text without user names and passwords."""
-    return re.sub(r"//[^/@\s]+@", "//", text)

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from solvers.methods import METHODS
-from sweep.errors import UserError, nearest
+from sweep.errors import UserError, nearest, without_credentials
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
@@ -125,6 +125,13 @@ class SweepSpec(_Part):
                 f"got {self.resources.gpus_per_fit:g}; use mode: production to share GPUs"
             )
         return self
+
+
+    def without_secrets(self) -> dict[str, Any]:
+        """The file as it may be stored and shown: URLs without user names and passwords."""
+        values = self.model_dump(mode="json")
+        values["tracking"] = {k: v and without_credentials(v) for k, v in values["tracking"].items()}
+        return values
 
 
 class _PlacedError(ValueError):

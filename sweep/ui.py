@@ -15,27 +15,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sweep.errors import UserError
+from sweep.errors import UserError, without_credentials
 from sweep.home import Home
 from sweep.ledger import Ledger
-from sweep.recording import without_credentials
 
 _START_SECONDS = 90
 # MLflow's comparison page gets slow past about this many runs.
 _COMPARED = 60
+_VIEW = "sweep"
+# What tells methods apart, in the order in which a reader asks.
+_METRICS = ("auc_all", "balance_score", "fit_seconds", "npv", "train_test_gap", "relative_gap", "n_fits")
+_PARAMS = ("method", "dataset", "split", "gamma", "rank")
 
 
 def serve(home: Home, ledger: Ledger, name: str | None, *, port: int, open_browser: bool) -> int:
     """Serve until interrupted; prints the links when the server answers."""
     names = [name] if name else list(ledger.sweeps())
     with mlflow_server(home, port) as url:
-        links = {sweep: comparison_link(home, url, sweep) for sweep in names}
         sys.stderr.write(f"MLflow at {url} (Ctrl-C stops it)\n")
-        for sweep, link in links.items():
-            print(f"{sweep}: runs     {experiment_link(home, url, sweep)}")  # noqa: T201
-            print(f"{sweep}: compare  {link}", flush=True)  # noqa: T201
-        if open_browser and links:
-            webbrowser.open(next(iter(links.values())))
+        for sweep in names:
+            for what, link in links(home, url, sweep).items():
+                print(f"{sweep}: {what:8} {link}", flush=True)  # noqa: T201
+        if open_browser and names:
+            webbrowser.open(links(home, url, names[0])["compare"])
         try:
             while True:
                 time.sleep(3600)
@@ -71,23 +73,54 @@ def mlflow_server(home: Home, port: int) -> Iterator[str]:
             server.kill()
 
 
-def experiment_link(home: Home, url: str, sweep: str) -> str:
-    """The list of the methods' runs."""
-    experiment, _ = _runs(home, sweep)
-    return f"{url}/#/experiments/{experiment}/runs"
-
-
-def comparison_link(home: Home, url: str, sweep: str) -> str:
-    """MLflow's comparison page over the methods' runs of a sweep."""
-    experiment, runs = _runs(home, sweep)
-    query = urllib.parse.urlencode({"runs": json.dumps(runs[:_COMPARED]), "experiments": json.dumps([experiment])})
-    return f"{url}/#/compare-runs?{query}"
-
-
-def _runs(home: Home, sweep: str) -> tuple[str, list[str]]:
+def links(home: Home, url: str, sweep: str) -> dict[str, str]:
+    """Pages worth opening: the runs with useful columns, their charts, and the comparison."""
     import mlflow
 
     client: Any = mlflow.MlflowClient(tracking_uri=home.mlflow_url)
+    experiment, runs = _runs(client, home, sweep)
+    # The page's own state, as its share button would store it. MLflow does not document the format:
+    # a version that reads it otherwise shows its default columns and charts behind the same links.
+    client.set_experiment_tag(experiment, "mlflow.experimentKind", "custom_model_development")
+    client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{_VIEW}", json.dumps(view_state()))
+    page = f"{url}/#/experiments/{experiment}/runs?viewStateShareKey={_VIEW}"
+    chosen = {"runs": json.dumps(runs[:_COMPARED]), "experiments": json.dumps([experiment])}
+    return {
+        "runs": page,
+        "charts": f"{page}&compareRunsMode=CHART",
+        "compare": f"{url}/#/compare-runs?{urllib.parse.urlencode(chosen)}",
+    }
+
+
+def view_state() -> dict[str, Any]:
+    """Columns of the run list, and charts that compare the methods."""
+    charts: list[dict[str, Any]] = [
+        {
+            "type": "PARALLEL",
+            "selectedParams": ["method", "gamma", "rank"],
+            "selectedMetrics": ["fit_seconds", "npv", "auc_all"],
+        },
+        {
+            "type": "SCATTER",
+            "xaxis": {"key": "fit_seconds", "type": "METRIC"},
+            "yaxis": {"key": "auc_all", "type": "METRIC"},
+        },
+        *({"type": "BAR", "metricKey": metric} for metric in _METRICS),
+    ]
+    common = {"metricSectionId": "methods", "deleted": False, "isGenerated": False, "runsCountToCompare": 100}
+    columns = [f"params.`{name}`" for name in _PARAMS] + [f"metrics.`{name}`" for name in _METRICS]
+    return {
+        "orderByKey": "metrics.`auc_all`",
+        "orderByAsc": False,
+        "selectedColumns": columns,
+        "runsHiddenMode": "SHOW_ALL",
+        "compareRunSections": [{"uuid": "methods", "name": "Methods", "display": True, "isReordered": False}],
+        "compareRunCharts": [{**chart, **common, "uuid": f"sweep-{i}"} for i, chart in enumerate(charts)],
+    }
+
+
+def _runs(client: Any, home: Home, sweep: str) -> tuple[str, list[str]]:
+    """The sweep's experiment and its methods' runs."""
     experiment = client.get_experiment_by_name(sweep)
     if experiment is None:
         raise UserError(f"{sweep}: nothing recorded in {without_credentials(home.mlflow_url)} yet; let `sweep run` finish")

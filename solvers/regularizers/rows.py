@@ -29,13 +29,22 @@ class RowRegularizer:
     ----------
     nonnegative : whether Omega(A) >= 0 for every A and every choice of options.
     eigendecompositions : small (k, k) eigendecompositions that one evaluation of one matrix takes.
+    curvature : roughly, how much gamma Omega bends alike in all directions, in units of gamma; solvers
+        that scale their variables to the data use it.
     """
 
     nonnegative: ClassVar[bool] = False
     eigendecompositions: ClassVar[int] = 0
+    curvature: ClassVar[float] = 1.0
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
-        """Omega(A), shape (...), and its gradient, shape (..., k, D), for A (..., k, D)."""
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
+        """Omega(A), shape (...), and its gradient, shape (..., k, D), for A (..., k, D).
+
+        With `rounding` delta (...), |x| is taken as sqrt(x^2 + delta^2) - delta by those that use it: orthogonal
+        rows are a kink of |x|, where a descent method would not move at all.
+        """
         raise NotImplementedError
 
     def value(self, A: Array, *, xp: Namespace) -> Array:
@@ -52,8 +61,11 @@ class NoRowPenalty(RowRegularizer):
     """Omega(A) = 0: plain PDML."""
 
     nonnegative: ClassVar[bool] = True
+    curvature: ClassVar[float] = 0.0
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         return _total(xp.zeros_like(A), xp=xp), xp.zeros_like(A)
 
 
@@ -63,7 +75,9 @@ class SquaredFrobenius(RowRegularizer):
 
     nonnegative: ClassVar[bool] = True
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         excess = _gram(A, xp=xp) - _identity(A, xp=xp)
         return _total(excess * excess, xp=xp), 4 * excess @ A
 
@@ -75,7 +89,9 @@ class VonNeumann(RowRegularizer):
     nonnegative: ClassVar[bool] = True
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         values, vectors = eigh(_gram(A, xp=xp), xp=xp)
         values = xp.clip(values, _SMALLEST_EIGENVALUE, None)
         logs = xp.log(values)
@@ -89,7 +105,9 @@ class LogDeterminant(RowRegularizer):
     nonnegative: ClassVar[bool] = True
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         values, vectors = eigh(_gram(A, xp=xp), xp=xp)
         values = xp.clip(values, _SMALLEST_EIGENVALUE, None)
         gradient = 2 * _spectral(vectors, 1 - 1 / values, A, xp=xp)
@@ -106,7 +124,9 @@ class DeterminantOfCovariance(RowRegularizer):
     delta: float = 1e-6
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         D = A.shape[-1]
         centred = A - xp.mean(A, axis=-1, keepdims=True)
         value, inverse_times = _minus_log_det(_gram(centred, xp=xp) / D, self.delta, centred, xp=xp)
@@ -121,20 +141,27 @@ class CosineSimilarity(RowRegularizer):
     """
 
     absolute: bool = False
+    curvature: ClassVar[float] = 0.0
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         units, norms = _normalize(A, xp=xp)
         cosines = _off_diagonal(_gram(units, xp=xp), xp=xp)
-        signs = xp.sign(cosines) if self.absolute else _off_diagonal(xp.ones_like(cosines), xp=xp)
-        return _total(cosines * signs, xp=xp) / 2, _through_units(signs @ units, units, norms, xp=xp)
+        sizes, slopes = cosines, xp.ones_like(cosines)
+        if self.absolute:
+            sizes, slopes = _absolute(cosines, rounding, xp=xp)
+        slopes = _off_diagonal(slopes, xp=xp)
+        value = _total(_off_diagonal(sizes, xp=xp), xp=xp) / 2
+        return value, _through_units(slopes @ units, units, norms, xp=xp)
 
 
 @dataclass(frozen=True)
 class DeterminantalPointProcess(RowRegularizer):
     """DPP: Omega(A) = -log det(K + delta I) of a kernel between rows.
 
-    linear: K = G, feels the scale of rows; cosine: K_ij = s_ij; rbf: K_ij = exp(-||a_i - a_j||^2 / 2 bandwidth^2),
-    no delta, promotes spread rather than orthogonality.
+    linear: K = G, feels the scale of rows. cosine: K_ij = s_ij.
+    rbf: K_ij = exp(-||a_i - a_j||^2 / 2 bandwidth^2), no delta, promotes spread rather than orthogonality.
     """
 
     kernel: str = "linear"
@@ -142,7 +169,9 @@ class DeterminantalPointProcess(RowRegularizer):
     delta: float = 1e-6
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         if self.kernel == "linear":
             value, inverse_times = _minus_log_det(_gram(A, xp=xp), self.delta, A, xp=xp)
             return value, -2 * inverse_times
@@ -172,14 +201,17 @@ class Incoherence(RowRegularizer):
     form: str = "lse"
     beta: float = 50.0
     delta: float = 1e-6
+    curvature: ClassVar[float] = 0.1
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         k = A.shape[-2]
         if k == 1:
             return _total(xp.zeros_like(A), xp=xp), xp.zeros_like(A)
         units, norms = _normalize(A, xp=xp)
         cosines = _off_diagonal(_gram(units, xp=xp), xp=xp)
-        sizes, count = xp.abs(cosines), k * (k - 1)
+        (sizes, signs), count = _absolute(cosines, rounding, xp=xp), k * (k - 1)
         if self.form == "lse":
             # A cosine is at most 1: taken out of the exponent, it cannot overflow.
             terms = _off_diagonal(xp.exp(self.beta * (sizes - 1)), xp=xp)
@@ -189,7 +221,7 @@ class Incoherence(RowRegularizer):
             terms = _off_diagonal(sizes ** (self.beta - 1), xp=xp)
             mean = _total(terms * sizes, xp=xp) / count + self.delta
             value = xp.log(mean) / self.beta
-        slopes = terms * xp.sign(cosines) / (count * mean[..., None, None])
+        slopes = terms * signs / (count * mean[..., None, None])
         return value, _through_units(2 * slopes @ units, units, norms, xp=xp)
 
 
@@ -202,8 +234,11 @@ class Decorrelation(RowRegularizer):
 
     root: Array
     nonnegative: ClassVar[bool] = True
+    curvature: ClassVar[float] = 0.0
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         projected = A @ xp.matrix_transpose(self.root)
         C = _off_diagonal(_gram(projected, xp=xp), xp=xp)
         return _total(C * C, xp=xp) / 2, 2 * (C @ projected) @ self.root
@@ -211,39 +246,48 @@ class Decorrelation(RowRegularizer):
 
 @dataclass(frozen=True)
 class VariationalGram(RowRegularizer):
-    """VGF: Omega(A) = sum_ij K_ij |a_i . a_j|, K_ij = 1 off the diagonal, K_ii = `diagonal` (k - 1 unless given).
+    """VGF: Omega(A) = sum_ij K_ij |a_i . a_j|, K_ij = 1 off the diagonal, `diagonal` on it (None: k - 1).
 
-    Convex in A where the matrix with K_ii on and -K_ij off its diagonal is positive semidefinite, so for k - 1.
+    Convex in A where the matrix with K_ii on and -K_ij off its diagonal is positive semidefinite,
+    which holds from k - 1 on.
     """
 
     diagonal: float | None = None
     nonnegative: ClassVar[bool] = True
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         k = A.shape[-2]
         on_diagonal = float(k - 1) if self.diagonal is None else self.diagonal
         G = _gram(A, xp=xp)
-        signed = xp.sign(G) * (1 + (on_diagonal - 1) * _identity(A, xp=xp))
-        return _total(signed * G, xp=xp), 2 * signed @ A
+        sizes, signs = _absolute(G, rounding, xp=xp)
+        weights = 1 + (on_diagonal - 1) * _identity(A, xp=xp)
+        return _total(weights * sizes, xp=xp), 2 * (weights * signs) @ A
 
 
 @dataclass(frozen=True)
 class MutualAngles(RowRegularizer):
     """MA: Omega(A) = -(mean - variance) over i < j of the angles arccos |s_ij|; -pi/2 at orthogonal rows."""
 
-    def value_and_gradient(self, A: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    curvature: ClassVar[float] = 0.1
+
+    def value_and_gradient(
+        self, A: Array, rounding: Array | None = None, *, xp: Namespace
+    ) -> tuple[Array, Array]:
         k = A.shape[-2]
         if k == 1:
             return _total(xp.zeros_like(A), xp=xp), xp.zeros_like(A)
         units, norms = _normalize(A, xp=xp)
         cosines = _gram(units, xp=xp)
+        sizes, signs = _absolute(cosines, rounding, xp=xp)
         # The slope of arccos is infinite at parallel rows.
-        sizes = xp.clip(xp.abs(cosines), None, 1 - (1e-12 if A.dtype == xp.float64 else 1e-6))
+        sizes = xp.clip(sizes, None, 1 - (1e-12 if A.dtype == xp.float64 else 1e-6))
         angles, count = _off_diagonal(xp.acos(sizes), xp=xp), k * (k - 1)
         mean = _total(angles, xp=xp) / count
         deviations = _off_diagonal(angles - mean[..., None, None], xp=xp)
         variance = _total(deviations * deviations, xp=xp) / count
-        slopes = (1 - 2 * deviations) * xp.sign(cosines) / xp.sqrt(1 - sizes * sizes)
+        slopes = (1 - 2 * deviations) * signs / xp.sqrt(1 - sizes * sizes)
         gradient = _through_units(_off_diagonal(slopes, xp=xp) @ units * (2 / count), units, norms, xp=xp)
         return variance - mean, gradient
 
@@ -277,6 +321,15 @@ def _identity(A: Array, *, xp: Namespace) -> Array:
 
 def _off_diagonal(K: Array, *, xp: Namespace) -> Array:
     return K * (1 - _identity(K, xp=xp))
+
+
+def _absolute(K: Array, rounding: Array | None, *, xp: Namespace) -> tuple[Array, Array]:
+    """|K| and its slope, or their smooth form for rounding (...)."""
+    if rounding is None:
+        return xp.abs(K), xp.sign(K)
+    delta = rounding[..., None, None]
+    hypotenuse = xp.sqrt(K * K + delta * delta)
+    return hypotenuse - delta, K / hypotenuse
 
 
 def _spectral(vectors: Array, values: Array, A: Array, *, xp: Namespace) -> Array:

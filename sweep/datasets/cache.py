@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ def write_dataset(dataset: Dataset, cache: Path, *, origin: str) -> Path:
     `origin` describes the files it was made from, so that preparing them again can stop at once.
     """
     path = cache_path(cache, dataset.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
     meta = {
         "name": dataset.name,
         "shape": list(dataset.X.shape),
@@ -48,17 +47,22 @@ def write_dataset(dataset: Dataset, cache: Path, *, origin: str) -> Path:
         "origin": origin,
         "fingerprint": dataset.fingerprint,
     }
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{dataset.name}-", suffix=".npz")
+    arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays_of(dataset)}
+    temporary = path.with_name(f".{path.stem}-{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
-            arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta)), **arrays_of(dataset)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
             np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); use another folder or make room"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
     return path
 
 

@@ -75,6 +75,10 @@ def _from_npz(path: Path, label: str | None) -> tuple[Any, np.ndarray, tuple[str
     if "X" in arrays:
         X: Any = arrays["X"]
     elif {"data", "indices", "indptr", "shape"} <= set(arrays):
+        if arrays.get("format", np.array("csr")).item() not in ("csr", b"csr"):
+            raise UserError(
+                f"{path}: the sparse matrix is stored as {arrays['format'].item()!r}, expected 'csr'"
+            )
         try:
             X = sp.csr_matrix(
                 (arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"].tolist())

@@ -18,14 +18,49 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from solvers.methods import METHODS, make_method
 
-NAMES = (
-    "euc lmnn itml ldml mlec gmml ilhd "
-    "mdml mdml-l2 mdml-l1 mdml-l21 mdml-tr mdml-it mdml-drop mdml-os "
-    "pdml pdml-dc pdml-cs pdml-dpp pdml-ic pdml-dec pdml-vgf pdml-ma pdml-oc pdml-os pdml-sfn pdml-vnd pdml-ldd "
-    "mdml-csfn mdml-cvnd mdml-cldd"
-).split()
+NAMES = [
+    "euc",
+    "lmnn",
+    "itml",
+    "ldml",
+    "mlec",
+    "gmml",
+    "ilhd",
+    "mdml",
+    "mdml-l2",
+    "mdml-l1",
+    "mdml-l21",
+    "mdml-tr",
+    "mdml-it",
+    "mdml-drop",
+    "mdml-os",
+    "pdml",
+    "pdml-dc",
+    "pdml-cs",
+    "pdml-dpp",
+    "pdml-ic",
+    "pdml-dec",
+    "pdml-vgf",
+    "pdml-ma",
+    "pdml-oc",
+    "pdml-os",
+    "pdml-sfn",
+    "pdml-vnd",
+    "pdml-ldd",
+    "mdml-csfn",
+    "mdml-cvnd",
+    "mdml-cldd",
+]
 # Enough to learn something, little enough that the whole suite takes seconds.
-SETTINGS: dict[str, Any] = {"n_pairs": 300, "max_iter": 60, "n_restarts": 2, "random_state": 0, "device": "cpu"}
+SETTINGS: dict[str, Any] = {
+    "n_pairs": 300,
+    "max_iter": 60,
+    "n_restarts": 2,
+    "random_state": 0,
+    "device": "cpu",
+}
+# Rounding errors of the input grow with the steps, most of all for methods that are not convex.
+FEW_STEPS = {"max_iter": 4}
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -163,11 +198,10 @@ def test_pair_distances_are_those_of_transformed_points(name: str, data: Any) ->
 def test_moving_all_points_changes_no_distance(name: str, data: Any) -> None:
     X, y = data
     shift = np.asarray([3.0, -2.0, 1.0, 0.5, -4.0])
-    here = quiet_fit(small(name), X, y).transform(X)
-    there = quiet_fit(small(name), X + shift, y).transform(X + shift)
+    here = quiet_fit(small(name, **FEW_STEPS), X, y).transform(X)
+    there = quiet_fit(small(name, **FEW_STEPS), X + shift, y).transform(X + shift)
     expected = squared_distances(here)
-    # A stopping rule may fall one step apart; distances then agree to the tolerance of the fit.
-    np.testing.assert_allclose(squared_distances(there), expected, rtol=1e-3, atol=1e-3 * expected.max())
+    np.testing.assert_allclose(squared_distances(there), expected, rtol=1e-4, atol=1e-4 * expected.max())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,9 +217,10 @@ def test_a_seed_fixes_the_result_and_a_pickle_keeps_it(name: str, data: Any) -> 
 def test_a_data_frame_serves_like_an_array(name: str, data: Any) -> None:
     X, y = data
     frame = pd.DataFrame(X, columns=list("abcde"))
-    model = quiet_fit(small(name), frame, pd.Series(y).map(lambda code: f"class {code}"))
+    model = quiet_fit(small(name, **FEW_STEPS), frame, pd.Series(y).map(lambda code: f"class {code}"))
     assert list(model.feature_names_in_) == list("abcde")
-    np.testing.assert_allclose(model.transform(frame), quiet_fit(small(name), X, y).transform(X))
+    expected = quiet_fit(small(name, **FEW_STEPS), X, y).transform(X)
+    np.testing.assert_allclose(model.transform(frame), expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -209,6 +244,9 @@ BAD_DATA = {
 }
 
 
+MAY_REFUSE = ("one class", "classes of one", "identical points", "more features than examples")
+
+
 @pytest.mark.parametrize("case", BAD_DATA)
 @pytest.mark.parametrize("name", NAMES)
 def test_awkward_data_give_a_finite_metric_or_one_clear_line(name: str, case: str, data: Any) -> None:
@@ -217,10 +255,14 @@ def test_awkward_data_give_a_finite_metric_or_one_clear_line(name: str, case: st
     try:
         quiet_fit(model, X, y)
     except ValueError as error:
-        assert "\n" not in str(error)
-        assert case in ("one class", "classes of one", "identical points", "more features than examples"), error
-        return
-    assert np.all(np.isfinite(model.transform(X)))
+        message: str | None = str(error)
+    else:
+        message = None
+    if message is None:
+        assert np.all(np.isfinite(model.transform(X)))
+    else:
+        assert case in MAY_REFUSE, message
+        assert "\n" not in message
 
 
 def _all_estimators() -> list[Any]:

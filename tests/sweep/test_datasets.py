@@ -142,6 +142,12 @@ def test_the_cache_returns_what_was_stored(sparse: bool, tmp_path: Path) -> None
     assert [file.name for file in tmp_path.iterdir()] == [cache_path(tmp_path, "act").name]
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_dataset(small_dataset(sparse=False), tmp_path / "file" / "cache", origin="x")
+
+
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.95])
 def test_a_truncated_cache_file_is_named(keep: float, tmp_path: Path) -> None:
     path = write_dataset(small_dataset(sparse=True), tmp_path, origin="x")

@@ -122,13 +122,13 @@ def test_news_takes_train_and_test_messages(tmp_path: Path) -> None:
 def test_words_are_counted_over_pieces_and_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text.WordCounter, "_BUFFER", 3)
     counter = text.WordCounter(5)
-    for row, words in [
+    for row, piece in [
         (2, "apple Apple pear"),
         (0, "apple the fig fig"),
         (2, "fig 42 x apple"),
         (3, "pear unique"),
     ]:
-        counter.add(row, words)
+        counter.add(row, piece)
     counts, words = counter.finish()
     assert words == ["apple", "fig", "pear"]
     np.testing.assert_array_equal(counts.toarray(), [[1, 2, 0], [0, 0, 0], [3, 1, 1], [0, 0, 1], [0, 0, 0]])

@@ -85,6 +85,9 @@ def test_a_sparse_npz_stays_sparse(tmp_path: Path) -> None:
         y=[0, 1] * 3,
     )
     refused(path, "no CSR matrix")
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
+    np.savez(path, format=np.array("csc".encode("ascii")), y=[0, 1] * 3, **parts)  # as scipy.sparse.save_npz
+    refused(path, "stored as b'csc', expected 'csr'")
 
 
 def test_the_label_column_can_be_named(tmp_path: Path) -> None:

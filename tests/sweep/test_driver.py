@@ -30,9 +30,9 @@ class CountingExecutor(InlineExecutor):
         super().__init__()
         self.submitted, self._left = submitted, stop_after
 
-    def submit(self, spec: FitSpec, data: SplitData) -> None:
+    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
         self.submitted[spec.key] += 1
-        super().submit(spec, data)
+        super().submit(spec, data, lean=lean)
 
     def wait(self, seconds: float) -> list[Finished]:
         if self._left == 0:
@@ -51,7 +51,7 @@ class BreakingExecutor(CountingExecutor):
 
     def wait(self, seconds: float) -> list[Finished]:
         if self._queue and self._chosen(self._queue[0][0]) and self.submitted[self._queue[0][0].key] <= self._times:
-            spec, _ = self._queue.popleft()
+            spec, *_ = self._queue.popleft()
             return [Finished(spec, None, self._kind, "Broken: on purpose", "trace", 0.5)]
         return super().wait(seconds)
 

@@ -1,0 +1,177 @@
+"""Convex fits: certificates, eigendecompositions, time. Each figure is a ratio measured in one run."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.preprocessing import MinMaxScaler
+
+from solvers.mdml import MDML
+from tests.benchmarks.conftest import Data, print_table
+
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.timeout(3600),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+GAMMAS = (1e-3, 1e-2, 1e-1, 1.0)
+RELAXED = ("csfn", "cvnd", "cldd")
+
+
+def fit(data: Data, regularizer: str, gamma: float, **settings: Any) -> MDML:
+    return MDML(regularizer, gamma=gamma, **({"random_state": 0, "device": "cpu"} | settings)).fit(*data)
+
+
+def small(name: str) -> Data:
+    X, y = {"digits": load_digits, "wine": load_wine, "cancer": load_breast_cancer}[name](return_X_y=True)
+    return MinMaxScaler().fit_transform(X), y
+
+
+@pytest.mark.parametrize("name", ["digits", "wine", "cancer"])
+def test_certificate_of_1e_5_over_the_grid(name: str) -> None:
+    data, rows = small(name), []
+    for regularizer in (*RELAXED, "l2", "it"):
+        for gamma in GAMMAS:
+            model = fit(data, regularizer, gamma, tol=1e-5, n_pairs=3000)
+            reference = fit(data, regularizer, gamma, tol=1e-6, n_pairs=3000)
+            above = (model.objective_ - reference.objective_) / max(1.0, abs(reference.objective_))
+            rows.append((regularizer, gamma, f"{model.relative_gap_:.1e}", f"{above:.1e}", model.n_eigh_))
+            assert model.relative_gap_ <= 1e-5
+            assert above <= 1e-5
+    print_table(f"{name}, 3,000 pairs, tol 1e-5", ("regularizer", "gamma", "gap", "above reference", "eigh"), rows)
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cldd", "tr", "l1"])
+def test_agreement_with_cvxpy(regularizer: str) -> None:
+    cp = pytest.importorskip("cvxpy", reason="needs the bench extra: pip install 'orthosweep[bench]'")
+    X, y = small("wine")
+    rows = np.random.default_rng(0).permutation(len(y))[:40]
+    X, y = X[rows][:, :6], y[rows]
+    gamma, epsilon = 0.05, 1e-5
+    model = fit((X, y), regularizer, gamma, tol=1e-6, n_pairs=10**6)
+    i, j = np.triu_indices(len(y), 1)
+    z = X[i] - X[j]
+    outer = np.einsum("ka,kb->kab", z, z).reshape(len(z), -1)
+    same = y[i] == y[j]
+    M = cp.Variable((6, 6), PSD=True)
+    loss = outer[same].mean(axis=0) @ cp.vec(M, order="C") + cp.sum(
+        cp.pos(1 - outer[~same] @ cp.vec(M, order="C"))
+    ) / int((~same).sum())
+    identity = np.eye(6)
+    penalty = {
+        "csfn": lambda: cp.sum_squares(M - identity) + cp.trace(M),
+        "cldd": lambda: -cp.log_det(M + epsilon * identity) - np.log(epsilon) * cp.trace(M),
+        "tr": lambda: cp.trace(M),
+        "l1": lambda: cp.sum(cp.abs(M)),
+    }[regularizer]()
+    best = cp.Problem(cp.Minimize(loss + gamma * penalty)).solve()
+    print(f"\n{regularizer}: ours {model.objective_:.8f}, bound {model.dual_objective_:.8f}, CVXPY {best:.8f}")
+    assert model.objective_ == pytest.approx(best, abs=2e-4)
+    assert model.dual_objective_ <= best + 2e-4
+
+
+@pytest.mark.parametrize(("name", "most"), [("reuters", 40), ("act_train", 60)])
+def test_eigendecompositions_to_a_gap_of_1e_3(name: str, most: int, request: pytest.FixtureRequest) -> None:
+    data, rows = request.getfixturevalue(name), []
+    for regularizer in RELAXED:
+        for gamma in GAMMAS:
+            began = time.perf_counter()
+            model = fit(data, regularizer, gamma, tol=1e-3, n_pairs=100_000)
+            seconds = time.perf_counter() - began
+            rows.append((regularizer, gamma, model.n_eigh_, f"{model.relative_gap_:.1e}", f"{seconds:.1f}", model.rank_))
+    shape = f"{data[0].shape[0]} x {data[0].shape[1]}"
+    print_table(f"{name} {shape}, 100,000 pairs", ("regularizer", "gamma", "eigh", "gap", "seconds", "rank"), rows)
+    assert all(row[2] <= most for row in rows)
+    assert all(float(row[3]) <= 1e-3 for row in rows)
+
+
+def test_against_the_published_algorithm(act_train: Data) -> None:
+    """Eigendecompositions and seconds to come within 1 % of the optimum, same pairs."""
+    rows = []
+    for regularizer in RELAXED:
+        settings: dict[str, Any] = {"n_pairs": 20_000}
+        optimum = fit(act_train, regularizer, 1e-2, tol=1e-4, **settings).objective_
+        goal = optimum + 0.01 * abs(optimum)
+        ours = fit(act_train, regularizer, 1e-2, tol=3e-3, **settings)
+        reached = next(row for row in ours.history_ if row["objective"] <= goal)
+        steps = 3000
+        published = fit(act_train, regularizer, 1e-2, algorithm="paper", max_iter=steps, **settings)
+        there = next((row for row in published.history_ if row["objective"] <= goal), None)
+        last = there or published.history_[-1]
+        off = (published.objective_ - optimum) / abs(optimum)
+        rows.append(
+            (
+                regularizer, int(reached["n_eigh"]), f"{reached['seconds']:.2f}",
+                f"{'' if there else '> '}{int(last['n_eigh'])}", f"{'' if there else '> '}{last['seconds']:.1f}",
+                f"{100 * off:.0f} %", f"{last['n_eigh'] / reached['n_eigh']:.0f}",
+                f"{last['seconds'] / reached['seconds']:.0f}",
+            )  # fmt: skip
+        )
+    columns = (
+        "regularizer", "our eigh", "our s", "published eigh", "published s", "off at the end", "eigh ratio", "time ratio"
+    )  # fmt: skip
+    print_table("Act 7,352 x 549, gamma 0.01, to 1 % of the optimum", columns, rows)
+    assert all(float(row[6]) >= 100 for row in rows)
+    assert all(float(row[7]) >= 30 for row in rows)
+
+
+def test_wall_time_near_the_time_of_the_eigendecompositions(reuters: Data) -> None:
+    rows = []
+    for regularizer in RELAXED:
+        began = time.perf_counter()
+        model = fit(reuters, regularizer, 1e-2, tol=1e-3, n_pairs=100_000)
+        seconds = time.perf_counter() - began
+        M = model.get_mahalanobis_matrix()
+        began = time.perf_counter()
+        for _ in range(model.n_eigh_):
+            np.linalg.eigh(M)
+        eigh_seconds = time.perf_counter() - began
+        rows.append((regularizer, model.n_eigh_, f"{seconds:.2f}", f"{eigh_seconds:.2f}", f"{seconds / eigh_seconds:.2f}"))
+    print_table("Reuters 4,152 x 1000, gamma 0.01", ("regularizer", "eigh", "fit s", "eigh s", "ratio"), rows)
+    assert all(float(row[4]) <= 2.5 for row in rows)
+
+
+GROWTH = """
+import resource, sys, time
+import numpy as np
+from solvers.mdml import MDML
+rng = np.random.default_rng(0)
+y = rng.integers(20, size=11_307)
+X = rng.normal(size=(11_307, 1000)) / 30 + rng.normal(size=(20, 1000))[y] / 60
+began = time.perf_counter()
+model = MDML("cvnd", gamma=1e-2, tol=1e-3, n_pairs=int(sys.argv[1]), random_state=0, device="cpu").fit(X, y)
+print(time.perf_counter() - began, model.n_eigh_, model.relative_gap_, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+"""
+
+
+def test_growth_over_pairs_and_memory() -> None:
+    rows = []
+    for n_pairs in (100_000, 300_000, 1_000_000):
+        shown = subprocess.run([sys.executable, "-c", GROWTH, str(n_pairs)], capture_output=True, text=True, check=True)
+        seconds, n_eigh, gap, peak = map(float, shown.stdout.split())
+        rows.append((n_pairs, f"{seconds:.1f}", int(n_eigh), f"{gap:.1e}", f"{peak:.2f}"))
+    print_table("11,307 x 1000, cvnd, gamma 0.01", ("pairs", "seconds", "eigh", "gap", "peak GB"), rows)
+    assert float(rows[-1][4]) < 2.0
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6 < 2.0
+
+
+@pytest.mark.parametrize("regularizer", RELAXED)
+def test_a_warm_path_halves_the_eigendecompositions(regularizer: str, act_train: Data) -> None:
+    counts: dict[str, list[int]] = {"cold": [], "warm": []}
+    previous = None
+    for gamma in sorted(GAMMAS, reverse=True):
+        settings: dict[str, Any] = {"tol": 1e-3, "n_pairs": 20_000}
+        counts["cold"].append(fit(act_train, regularizer, gamma, **settings).n_eigh_)
+        model = MDML(regularizer, gamma=gamma, random_state=0, device="cpu", **settings)
+        previous = model.fit(*act_train, init=previous)
+        counts["warm"].append(previous.n_eigh_)
+    ratio = sum(counts["warm"]) / sum(counts["cold"])
+    print(f"\nAct, {regularizer}: cold {counts['cold']}, warm {counts['warm']}, ratio {ratio:.2f}")
+    assert ratio <= 0.5

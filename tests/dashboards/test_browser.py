@@ -1,0 +1,144 @@
+"""Headless Chromium opens the report and MLflow's pages: everything draws, nothing leaves the machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards.report import write_report
+from sweep.home import Home
+from sweep.ledger import Ledger
+from tests.dashboards.test_report import FIGURES
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Chromium that logs its console and every request."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no Chromium here: install Debian's chromium and chromium-driver")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is in the dev extra")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", "--enable-unsafe-swiftshader",
+        f"--user-data-dir={profile}",
+    ):  # fmt: skip
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield found
+    found.quit()
+
+
+@pytest.fixture(scope="module")
+def page(paired_home: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("browser") / "report.html"
+    return write_report(paired_home, Ledger(paired_home.ledger_url), "paired", output)[0]
+
+
+def show(browser: Any, address: str, width: int, scheme: str) -> None:
+    browser.get_log("performance")
+    browser.get_log("browser")
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get(address)
+
+
+def requests(browser: Any) -> set[str]:
+    """Addresses that the page asked for since `show`."""
+    messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    return {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+
+
+def errors(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_the_report_draws_every_chart_without_an_error(browser: Any, page: Path, width: int, scheme: str) -> None:
+    show(browser, page.as_uri(), width, scheme)
+    drawn = "return Object.fromEntries(Array.from(document.querySelectorAll('figure'), f => [f.id, {" \
+            "marks: f.querySelectorAll('.scatterlayer path, .barlayer path, canvas').length," \
+            "width: f.querySelector('.main-svg').getBoundingClientRect().width}]))"  # fmt: skip
+    found = browser.execute_script(drawn)
+    assert set(found) == {f"figure-{name}" for name in FIGURES}
+    assert not [name for name, chart in found.items() if chart["marks"] < 2 or chart["width"] < 300]
+    assert errors(browser) == []
+    assert {address for address in requests(browser) if not address.startswith("data:")} == {page.as_uri()}
+    # Wide things scroll inside their own boxes, never the page.
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    ink, paper = browser.execute_script(
+        "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+    )
+    bright = [sum(map(int, colour[4:-1].split(","))) > 380 for colour in (ink, paper)]
+    assert bright == ([True, False] if scheme == "dark" else [False, True])
+    tick = browser.execute_script("return getComputedStyle(document.querySelector('.xtick text')).fill")
+    assert tick == ink
+
+
+def test_the_tables_show_the_ledgers_numbers(browser: Any, page: Path, paired: Any) -> None:
+    show(browser, page.as_uri(), 1280, "light")
+    rows = browser.execute_script(
+        "return Array.from(document.querySelectorAll('#table-efficiency tbody tr'), r => Array.from(r.cells, c => c.innerText))"
+    )
+    from dashboards.efficiency import efficiency_frame
+
+    frame = efficiency_frame(paired)
+    assert [row[0] for row in rows] == list(frame["dataset"])
+    assert [int(row[3]) for row in rows] == list(frame["convex_fits"])
+    assert [float(row[9]) for row in rows] == pytest.approx(list(frame["total_ratio"]), rel=5e-3)
+
+
+def test_printing_opens_what_is_folded(browser: Any, page: Path) -> None:
+    show(browser, page.as_uri(), 1280, "light")
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"landscape": True})
+    assert len(printed["data"]) > 100_000
+    assert browser.execute_script("return document.querySelectorAll('details:not([open])').length") == 0
+
+
+def test_mlflow_shows_the_runs_the_charts_and_the_comparison(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    from sweep.executors import InlineExecutor
+    from sweep.recording import Recorder
+    from sweep.ui import links, mlflow_server
+    from tests.sweep.test_driver import run
+
+    home = Home(tmp_path_factory.mktemp("mlflow"))
+    run(home, InlineExecutor())
+    Recorder("tiny", "sqlite", None, home, Ledger(home.ledger_url), print).sync()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with mlflow_server(home, port) as url:
+        for what, address in links(home, url, "tiny").items():
+            show(browser, address, 1400, "light")
+            expected = {"runs": ["mdml-csfn", "auc_all"], "charts": ["Methods (9)"], "compare": ["Comparing 2 Runs"]}[what]
+            wait_for(browser, expected)
+            # MLflow asks a server without users who the user is, and logs the answer itself.
+            assert [e for e in errors(browser) if "users/current" not in e] == []
+            hosts = {a.split("/")[2] for a in requests(browser) if a.startswith("http")}
+            assert hosts == {f"127.0.0.1:{port}"}
+
+
+def wait_for(browser: Any, texts: list[str]) -> None:
+    deadline = time.monotonic() + 60
+    shown = ""
+    while time.monotonic() < deadline:
+        shown = browser.execute_script("return document.body.innerText")
+        if all(text in shown for text in texts):
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"expected {texts} on the page, got {shown[:500]!r}")

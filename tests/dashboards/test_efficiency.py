@@ -1,0 +1,82 @@
+"""What tuning cost, and what it bought."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dashboards.efficiency import efficiency_frame, expected_best, restarts_frame, score_over_hours, seconds_frame
+from dashboards.records import SweepRecords, check_comparable, read_sweep
+from sweep.errors import UserError
+from sweep.home import Home
+from sweep.ledger import Failure
+from tests.dashboards.synthetic import fill, study_specs
+
+
+def test_runs_times_time_per_run_is_the_total_everywhere(paired: SweepRecords) -> None:
+    frame = efficiency_frame(paired)
+    assert len(frame) == 3 * 4  # two datasets and all, three pairs and all
+    assert frame["total_ratio"].to_numpy() == pytest.approx((frame["runs_ratio"] * frame["time_per_run_ratio"]).to_numpy())
+    assert (frame["runs_ratio"] == 30).all()  # 4 x 6 x 3 x 5 = 360 against 4 x 3 = 12
+    assert ((frame["low"] < frame["total_ratio"]) & (frame["total_ratio"] < frame["high"])).all()
+
+
+def test_the_totals_are_the_ledgers(paired: SweepRecords) -> None:
+    last = efficiency_frame(paired).iloc[-1]
+    tuning = paired.fits[paired.fits["fold"].notna()]
+    nonconvex = tuning["method"].str.startswith("pdml")
+    assert last["nonconvex_seconds"] == pytest.approx(tuning.loc[nonconvex, "solve"].sum())
+    assert last["convex_seconds"] == pytest.approx(tuning.loc[~nonconvex, "solve"].sum())
+    assert last["nonconvex_fits"] == tuning.loc[nonconvex, "restarts"].sum()
+
+
+def test_wasted_seconds_and_the_cost_stand_apart(tmp_path: object) -> None:
+    home = Home(str(tmp_path))
+    ledger = fill(home, "one", methods=["mdml-csfn"])
+    ledger.fail("one", Failure("k", "label", "mdml-csfn", 1, "out of memory", "boom", "", 90.0, False, 0.0))
+    frame = seconds_frame(read_sweep(ledger, "one"), price=2.0)
+    row = frame.loc["mdml-csfn"]
+    assert row["wasted"] == 90
+    held = row[["solve", "score", "transfer", "startup", "wasted"]].sum()
+    assert row["hours"] == pytest.approx(held / 3600)
+    assert row["cost"] == pytest.approx(2 * row["hours"])
+
+
+def test_the_expected_best_is_the_mean_over_all_subsets() -> None:
+    values = np.sort(np.random.default_rng(0).uniform(size=6))
+    for k in range(1, 7):
+        expected = np.mean([max(subset) for subset in itertools.combinations(values, k)])
+        assert expected_best(values, k) == pytest.approx(expected)
+
+
+def test_score_over_hours_ends_at_the_chosen_trial_and_at_the_whole_cost(paired: SweepRecords) -> None:
+    curves = score_over_hours(paired)
+    one = curves[(curves["dataset"] == "act") & (curves["method"] == "pdml-vnd")]
+    assert len(one) == 24
+    assert one["cv_auc"].is_monotonic_increasing
+    rows = paired.results[(paired.results["dataset"] == "act") & (paired.results["method"] == "pdml-vnd")]
+    assert one["cv_auc"].iloc[-1] == pytest.approx(rows["cv_auc"].mean())
+    assert one["hours"].iloc[-1] * 3600 == pytest.approx(rows["tuning_seconds"].mean())
+
+
+def test_best_of_all_restarts_is_the_one_with_the_lowest_objective(paired: SweepRecords) -> None:
+    curves = restarts_frame(paired)
+    assert set(curves["method"]) == {"pdml-sfn", "pdml-vnd", "pdml-ldd"}
+    studies = [s for s in paired.studies if (s.dataset, s.method) == ("act", "pdml-sfn")]
+    expected = []
+    for study in studies:
+        assert study.refit is not None
+        record = study.refit[1]
+        expected.append(record.scores["restart_auc"][int(np.argmin(record.fit["restart_objectives"]))])
+    of_all = curves[(curves["dataset"] == "act") & (curves["method"] == "pdml-sfn") & (curves["m"] == 5)]
+    assert of_all["auc"].item() == pytest.approx(np.mean(expected))
+
+
+@pytest.mark.parametrize("change", [{"algorithm": "paper"}, {"salt": "bench"}])
+def test_fits_of_two_algorithms_or_modes_are_never_compared(change: dict[str, str]) -> None:
+    one = study_specs("digits", 0, "mdml-csfn", 2)
+    check_comparable(one)
+    with pytest.raises(UserError, match="cannot be compared"):
+        check_comparable(one + study_specs("digits", 0, "mdml-csfn", 2, **change))
