@@ -17,12 +17,15 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow"
 
 bench: $(VENV)/.installed-dev
+	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m pytest -m bench -s tests/benchmarks
 
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m chaos -s
 
 cluster-test: $(VENV)/.installed-dev
+	$(PIP) install --constraint constraints.txt --editable '.[dev,clusters]'
+	$(BIN)/python -m pytest -m "not cluster" tests/clusters
 	$(BIN)/python -m pytest -m cluster -s
 
 lint: $(VENV)/.installed-dev

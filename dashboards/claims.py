@@ -68,7 +68,7 @@ def _efficient(cost: pd.DataFrame) -> Claim:
     claim = "The convex methods are computationally more efficient: tuning them takes less time in all"
     line = overall(cost)
     if line is None:
-        return Claim(claim, NOT_TESTED, _NO_PAIR)
+        return Claim(claim, NOT_TESTED, _NO_COST)
     interval = "" if math.isnan(line["low"]) else f" (95 % interval {line['low']:.3g} to {line['high']:.3g})"
     evidence = (
         f"non-convex over convex: {line['runs_ratio']:.3g} x the runs x {line['time_per_run_ratio']:.3g} "
@@ -83,7 +83,7 @@ def _slower_per_run(cost: pd.DataFrame) -> Claim:
     claim = "A single convex run takes longer than a single non-convex one (eigendecompositions)"
     line = overall(cost)
     if line is None:
-        return Claim(claim, NOT_TESTED, _NO_PAIR)
+        return Claim(claim, NOT_TESTED, _NO_COST)
     ratio = line["time_per_run_ratio"]
     evidence = f"a non-convex run takes {ratio:.3g} of the time of a convex one"
     return Claim(claim, REPRODUCED if ratio < 1 else NOT_REPRODUCED, evidence)
@@ -210,3 +210,4 @@ def _error_bound(sweep: SweepRecords) -> Claim:
 
 
 _NO_PAIR = "no convex method and its non-convex counterpart have both finished on the same data"
+_NO_COST = "no pair has finished on the same data, or its times cannot be compared"

@@ -4,24 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dashboards.records import PHASES, SweepRecords
 from dashboards.statistics import ratio_interval, resampled_totals
+from sweep.errors import UserError
 from sweep.results import PAIRS, Efficiency, StudyRecords, efficiency
 
 ALL_DATASETS = "all"
+_COLUMNS = [
+    "dataset",
+    "convex",
+    "nonconvex",
+    "convex_fits",
+    "nonconvex_fits",
+    "convex_seconds",
+    "nonconvex_seconds",
+    "runs_ratio",
+    "time_per_run_ratio",
+    "total_ratio",
+    "low",
+    "high",
+]
 
 
 def efficiency_frame(sweep: SweepRecords) -> pd.DataFrame:
     """Runs ratio x time-per-run ratio = total ratio, per dataset and pair, then overall.
 
+    Empty where times must not be compared: `refusal` says why.
+
     Only (dataset, split) places where both methods of a pair have finished count; seconds are those
     of the solver over all tuning fits. `low` and `high` bound the total ratio at 95 %.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
+    if refusal(sweep):
+        return pd.DataFrame(rows, columns=_COLUMNS)
     totals = _totals(sweep)
     groups = [(name, [name]) for name in sweep.datasets]
     if len(groups) != 1:
@@ -45,21 +65,16 @@ def efficiency_frame(sweep: SweepRecords) -> pd.DataFrame:
                     "high": high,
                 }
             )
-    columns = [
-        "dataset",
-        "convex",
-        "nonconvex",
-        "convex_fits",
-        "nonconvex_fits",
-        "convex_seconds",
-        "nonconvex_seconds",
-        "runs_ratio",
-        "time_per_run_ratio",
-        "total_ratio",
-        "low",
-        "high",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def refusal(sweep: SweepRecords) -> str:
+    """Why the times of this sweep cannot be compared: another algorithm, mode or GPU model on one side."""
+    try:
+        efficiency(sweep.rows)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def overall(frame: pd.DataFrame) -> pd.Series | None:

@@ -28,8 +28,16 @@ def write_method_figure(method: str, arrays: Mapping[str, np.ndarray], folder: P
         classes.append(Series(method, sizes, auc, kind="points", **style))
     missing = "not recorded for this method"
     panels = [
-        Panel("convergence", "eigendecompositions", "relative gap", convergence, x_log=True, y_log=True, missing=missing),
+        Panel(
+            "convergence",
+            "eigendecompositions",
+            "relative gap",
+            convergence,
+            x_log=True,
+            y_log=True,
+            missing=missing,
+        ),
         Panel("spectrum of M", "eigenvalue number", "eigenvalue", spectrum, y_log=True, missing=missing),
         Panel("classes", "examples of the class", "AUC of its queries", classes, x_log=True, missing=missing),
-    ]  # fmt: skip
+    ]
     return write_files(Chart("metric", method, "", [panels]), folder)

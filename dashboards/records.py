@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.errors import UserError
 from sweep.fits import FitRecord, FitSpec
 from sweep.ledger import Ledger
 from sweep.results import StudyRecords, group_records, result_row
@@ -76,7 +75,6 @@ def read_sweep(ledger: Ledger, name: str) -> SweepRecords:
     """Everything the ledger knows of a sweep."""
     spec = ledger.sweeps()[name]
     records = list(ledger.records(name))
-    check_comparable(spec for spec, _ in records)
     studies = group_records(records)
     rows = [row for study in studies if (row := result_row(study)) is not None]
     failures = pd.DataFrame([vars(f) for f in ledger.failures(name)], columns=list(_FAILURE))
@@ -91,14 +89,6 @@ def read_sweep(ledger: Ledger, name: str) -> SweepRecords:
         failures=failures,
         asked=ledger.count(name)[1],
     )
-
-
-def check_comparable(specs: Any) -> None:
-    """Refuse fits whose times must not stand in one table: two algorithms, or a benchmark and another run."""
-    kinds = {(spec.algorithm, "benchmark" if spec.salt else "production") for spec in specs}
-    if len(kinds) > 1:
-        found = " and ".join(sorted(f"{algorithm} in {mode} mode" for algorithm, mode in kinds))
-        raise UserError(f"these fits cannot be compared: {found}; run one sweep per algorithm and mode")
 
 
 _FAILURE = (

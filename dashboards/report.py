@@ -11,7 +11,7 @@ from dashboards import cost_figures, metric_figures
 from dashboards.charts import Chart, Parallel
 from dashboards.claims import check_claims
 from dashboards.comparisons import differences_frame, ranking, verdicts
-from dashboards.efficiency import efficiency_frame, restarts_frame, score_over_hours, seconds_frame
+from dashboards.efficiency import efficiency_frame, refusal, restarts_frame, score_over_hours, seconds_frame
 from dashboards.page import Content, render
 from dashboards.printed import write_files
 from dashboards.records import SweepRecords, read_sweep
@@ -55,7 +55,7 @@ def build(home: Home, ledger: Ledger, sweep: SweepRecords, price: float | None) 
     seconds = seconds_frame(sweep, price)
     differences = differences_frame(sweep)
     return Content(
-        summary=[verdict(efficiency(sweep.rows)), *verdicts(differences)],
+        summary=[refusal(sweep) or verdict(efficiency(sweep.rows)), *verdicts(differences)],
         warnings=_warnings(sweep),
         claims=check_claims(sweep, cost),
         paper=paper_tables(sweep),

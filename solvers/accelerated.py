@@ -78,6 +78,8 @@ class TraceCone:
         xp = self.xp
         if self._null.shape[1] and float(xp.max(xp.abs(scatter @ self._null))) > 1e-10:
             return 0.0  # a direction that costs nothing and separates: the optimum uses it
+        if self._whitener.shape[1] == 0:
+            return 1.0  # all points are the same
         largest = float(eigh(xp.matrix_transpose(self._whitener) @ scatter @ self._whitener, xp=xp)[0][-1])
         self.n_eigh += 1
         return min(1.0, 1 / largest) if largest > 0 else 1.0

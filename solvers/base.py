@@ -33,7 +33,10 @@ class MetricLearner(TransformerMixin, BaseEstimator):
             # The words that scikit-learn's own checks look for.
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         if is_host_data(X):
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+            # Rows are gathered all the time: an array kept by columns would be copied each time.
+            X, y = validate_data(
+                self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2
+            )
             _check_classification(y)
         else:
             self._check_device_data(X)
@@ -48,7 +51,7 @@ class MetricLearner(TransformerMixin, BaseEstimator):
     def _validate_points(self, X: Any, *, reset: bool) -> tuple[Array, Backend]:
         """Checked points on the device, without labels."""
         if is_host_data(X):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+            X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=reset)
         else:
             self._check_device_data(X)
             if reset:

@@ -145,7 +145,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
                 tuned=_RANK,
                 convex=False,
                 device="cpu",
-                note="rank is the number of bits; the hash functions are scikit-learn SVMs, so no GPU is used",
+                note="rank is the number of bits; hash functions are scikit-learn SVMs, so no GPU is used",
             ),
             _mdml("mdml", "convex hinge on pairs, no regularizer", _XING),
             _mdml("mdml-l2", "squared Frobenius norm", _XIE, regularizer="l2"),

@@ -153,6 +153,8 @@ def results(options: Namespace) -> int:
     _, ledger = _open(options.home)
     _check_name(ledger, options.name)
     rows = result_rows(ledger.records(options.name))
+    if ledger.sweeps()[options.name]["search"] != "grid":
+        _add_fits_to_match_grid(ledger, options.name, rows)
     if options.format == "json":
         print_json(rows)
     elif options.format == "csv":
@@ -160,6 +162,24 @@ def results(options: Namespace) -> int:
     else:
         print_table(rows)
     return EXIT_DONE
+
+
+def _add_fits_to_match_grid(ledger: Any, name: str, rows: list[dict[str, Any]]) -> None:
+    """How many fits a search needed to be as good as the best grid sweep of the same studies in this home."""
+    from sweep.results import group_records
+
+    best: dict[tuple[str, int, str], float] = {}
+    for other, spec in ledger.sweeps().items():
+        for study in group_records(ledger.records(other)) if spec["search"] == "grid" else ():
+            place, score = (study.dataset, study.split, study.method), study.best_score()
+            if score is not None:
+                best[place] = max(score, best.get(place, score))
+    for study in group_records(ledger.records(name)):
+        place = (study.dataset, study.split, study.method)
+        for row in rows:
+            if (row["dataset"], row["split"], row["method"]) == place:
+                row["grid_cv_auc"] = best.get(place)
+                row["fits_to_match_grid"] = study.fits_until(best[place]) if place in best else None
 
 
 def compare(options: Namespace) -> int:

@@ -32,7 +32,8 @@ class SweepData:
     def dimension(self) -> int:
         """Number of features that a fit sees."""
         features = self.dataset.n_features
-        return min(features, self.pca) if self.pca else features
+        # Centred training points span one dimension less than there are of them.
+        return min(features, self.pca, self.dataset.train_size - 1) if self.pca else features
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -79,6 +80,6 @@ def open_data(choice: DatasetChoice, cache: Path) -> SweepData:
     return SweepData(
         dataset=dataset,
         scaling=choice.scaling or dataset.scaling,
-        pca=choice.pca or dataset.pca,
+        pca=dataset.pca if choice.pca is None else choice.pca or None,
         frequent_above=choice.frequent_above or dataset.frequent_above,
     )

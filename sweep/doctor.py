@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import time
 import urllib.parse
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 EIGH_SIZE = 1000
@@ -65,8 +67,8 @@ def examine(urls: dict[str, str]) -> dict[str, Any]:
         "cpu_eigh_seconds": seconds,
         "driver": _driver(),
         "gpus": _gpus(),
-        "disk_free_gb": shutil.disk_usage(os.path.expanduser("~")).free / 1e9,
-        "shared_memory_gb": shutil.disk_usage("/dev/shm").free / 1e9 if os.path.isdir("/dev/shm") else None,
+        "disk_free_gb": shutil.disk_usage(Path.home()).free / 1e9,
+        "shared_memory_gb": shutil.disk_usage("/dev/shm").free / 1e9 if Path("/dev/shm").is_dir() else None,
         "unreachable": {name: reason for name, url in urls.items() if (reason := _unreachable(url))},
     }
 
@@ -74,7 +76,6 @@ def examine(urls: dict[str, str]) -> dict[str, Any]:
 def code_fingerprint() -> str:
     """Version and content of the installed project: equal numbers may hide different code."""
     import hashlib
-    from pathlib import Path
 
     import solvers
     import sweep
@@ -88,7 +89,7 @@ def code_fingerprint() -> str:
 
 
 def _eigh_seconds(xp: Any, eigh: Any) -> float:
-    """Seconds for one symmetric eigendecomposition, checked; the first call, which loads libraries, not counted."""
+    """Seconds for one symmetric eigendecomposition, checked; a small one before it loads the libraries."""
     import numpy as np
 
     values = np.random.default_rng(0).standard_normal((EIGH_SIZE, EIGH_SIZE))
@@ -240,9 +241,7 @@ def _gpu_problems(node: Node) -> list[Problem]:
     gpus, driver = node.found["gpus"], node.found["driver"]
     usable = [device for device in gpus["devices"] if "error" not in device]
     broken = [device for device in gpus["devices"] if "error" in device]
-    problems = [
-        Problem(node.name, f"{d['name']}: {d['error']}", "look at nvidia-smi and dmesg there") for d in broken
-    ]
+    problems = [Problem(node.name, f"{d['name']}: {d['error']}", _remedy(d["error"])) for d in broken]
     if len(gpus["devices"]) >= node.declared_gpus:
         return problems
     what = f"{node.declared_gpus} GPU(s) declared to Ray, {len(usable)} usable"
@@ -254,13 +253,23 @@ def _gpu_problems(node: Node) -> list[Problem]:
     elif "cupy" not in gpus:
         why, remedy = gpus["error"], "install orthosweep[gpu] (CUDA 12) or orthosweep[gpu-cuda13]"
     elif _major(gpus["driver_cuda"]) < _major(gpus["cuda"]):
-        why = f"driver {driver['version']} knows CUDA {gpus['driver_cuda']}, CuPy {gpus['cupy']} is built for {gpus['cuda']}"
+        known, built = f"CUDA {gpus['driver_cuda']}", gpus["cuda"]
+        why = f"driver {driver['version']} knows {known}, CuPy {gpus['cupy']} is built for {built}"
         remedy = "update the driver, or install the CuPy of its CUDA version (orthosweep[gpu] is CUDA 12)"
     elif "error" in gpus:
         why, remedy = f"CuPy {gpus['cupy']}: {gpus['error']}", "look at nvidia-smi and dmesg there"
     else:
         why, remedy = f"the driver lists {len(driver['gpus'])}", "start Ray with the right --num-gpus"
     return [*problems, Problem(node.name, f"{what}: {why}", remedy)]
+
+
+def _remedy(error: str) -> str:
+    """The driver alone does not bring CUDA's libraries; whatever else breaks a device is in its logs."""
+    if re.search(
+        r"lib(nvrtc|cublas|cusolver|cusparse|curand|cufft)|DynamicLibNotFound|cannot open shared", error
+    ):
+        return "install CUDA's libraries: pip install 'cupy-cuda12x[ctk]' (or cuda13x)"
+    return "look at nvidia-smi and dmesg there"
 
 
 def _major(version: str | None) -> int:
@@ -350,7 +359,7 @@ def _skew(sent: float, clock: float, received: float) -> float:
 
 
 def _examine_apart(urls: dict[str, str] | None) -> dict[str, Any]:
-    """What a Ray task runs: `examine` in a process that sees all GPUs of the node; without URLs only the time."""
+    """What a Ray task runs: `examine` in a process that sees all GPUs; without URLs only the time."""
     if urls is None:
         return {"time": time.time()}
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}

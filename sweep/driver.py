@@ -90,6 +90,7 @@ class Driver:
             known[spec.key] = record.score
             self._hours += occupied_seconds(record) / 3600
         self._hours += sum(failure.seconds for failure in self.ledger.failures(self.sweep)) / 3600
+        self.ledger.discard(self.ledger.altered)  # so that what is computed again can be kept
         for study, fits in starts:
             for fit in fits:
                 self._ask(study, fit, known.get(fit.key))

@@ -253,12 +253,15 @@ def _theory(spec: FitSpec, model: Any, X: Any, y: Any) -> dict[str, Any]:
 # Attributes of a fitted model that a record keeps, where the model has them.
 _KEPT = (
     "objective_", "dual_objective_", "relative_gap_", "n_iter_", "n_eigh_", "rank_", "exact_rank_",
-    "converged_", "best_restart_", "restart_objectives_", "restart_n_iter_", "bound_gap_", "resolved_params_",
+    "converged_", "best_restart_", "restart_objectives_", "restart_n_iter_", "bound_gap_",
 )  # fmt: skip
 
 
 def _fit_numbers(model: Any) -> dict[str, Any]:
-    return {name.rstrip("_"): _plain(getattr(model, name)) for name in _KEPT if hasattr(model, name)}
+    numbers = {name.rstrip("_"): _plain(getattr(model, name)) for name in _KEPT if hasattr(model, name)}
+    params = model.get_params() | getattr(model, "resolved_params_", {})
+    numbers["params"] = {k: v for k, v in params.items() if v is None or isinstance(v, str | int | float | bool)}
+    return numbers
 
 
 def _plain(value: Any) -> Any:

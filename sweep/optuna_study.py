@@ -10,6 +10,7 @@ with restarts is screened on one restart per fold first and gets all of them onl
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from sweep.errors import UserError
 from sweep.fits import FitSpec
 from sweep.search import Trial
 from sweep.seeds import derive_seed
@@ -160,8 +162,10 @@ class OptunaStudy:
                 number = observed + self._asked
                 self._asked += 1
                 trial = self._ask(number)
-                if trial in self._finished or trial in self._batch:
-                    self._study.tell(number, self._finished.get(trial), state=_duplicate_state(self._finished, trial), skip_if_finished=True)
+                if trial in self._finished or trial in self._batch:  # asked before, up to rounding
+                    known = self._finished.get(trial)
+                    state = TrialState.FAIL if known is None else TrialState.COMPLETE
+                    self._study.tell(number, known, state=state, skip_if_finished=True)
                     continue
                 running = self._batch[trial] = _Running(number, trial)
                 fits += self._begin(running)
@@ -226,12 +230,10 @@ def _trial_of(params: Mapping[str, Any]) -> Trial:
     return Trial(None if gamma is None else float(f"{gamma:.3g}"), params.get("rank"))
 
 
-def _duplicate_state(finished: Mapping[Trial, float], trial: Trial) -> TrialState:
-    return TrialState.COMPLETE if trial in finished else TrialState.FAIL
-
-
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     if name == "gp":
+        if importlib.util.find_spec("torch") is None:
+            raise UserError("search.optuna.sampler: 'gp' needs PyTorch; install orthosweep[gp], or use 'tpe'")
         return optuna.samplers.GPSampler(seed=seed)
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=8)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import sqlite3
 import sys
 import tarfile
@@ -15,7 +14,7 @@ from pathlib import Path
 
 def main(folder: str) -> int:
     """Write an archive of the ledger, the learned matrices and the states to stdout."""
-    home = Path(os.path.expanduser(folder))
+    home = Path(folder).expanduser()
     if not (home / "ledger.sqlite").exists():
         sys.stderr.write(f"{home}: holds no sweep\n")
         return 1

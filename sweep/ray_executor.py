@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import time
 from dataclasses import replace
 from typing import Any
@@ -115,6 +117,7 @@ def connect(address: str | None) -> Any:
         use_token()
     import ray
 
+    stop = signal.getsignal(signal.SIGTERM)
     try:
         # "local" and not None: the address file of a cluster that died must not be followed.
         ray.init(address=address or "local", **options)
@@ -123,4 +126,7 @@ def connect(address: str | None) -> Any:
             f"--address: cannot join Ray at {address!r}: {first_line(error)}; is it up, and is its token in "
             "~/.ray/auth_token or RAY_AUTH_TOKEN?"
         ) from None
+    # Ray puts its own handler there, which exits with 15 instead of the way that the caller chose.
+    with contextlib.suppress(ValueError):  # only the main thread may, and only there Ray did
+        signal.signal(signal.SIGTERM, stop)
     return ray

@@ -10,12 +10,16 @@ from functools import cached_property
 from typing import Any
 
 from solvers.methods import METHODS
+from sweep.errors import UserError
 from sweep.fits import FitRecord, FitSpec
 from sweep.plan import n_fits
 from sweep.search import Trial, best_trial
 
 # The paper's pairs: a convex relaxation and the non-convex method it stands for.
 PAIRS = (("mdml-csfn", "pdml-sfn"), ("mdml-cvnd", "pdml-vnd"), ("mdml-cldd", "pdml-ldd"))
+
+
+Fit = tuple[FitSpec, FitRecord]
 
 
 @dataclass
@@ -25,43 +29,75 @@ class StudyRecords:
     dataset: str
     split: int
     method: str
-    folds: int = 0
-    tuning: dict[Trial, dict[int, tuple[FitSpec, FitRecord]]] = field(default_factory=lambda: defaultdict(dict))
-    refits: dict[Trial, tuple[FitSpec, FitRecord]] = field(default_factory=dict)
+    fits: list[Fit] = field(default_factory=list)
 
     @cached_property
+    def folds(self) -> int:
+        return max((spec.folds for spec, _ in self.fits if spec.fold is not None), default=0)
+
+    @cached_property
+    def tuning(self) -> dict[Trial, dict[int, Fit]]:
+        """Tuning fits with all restarts, by trial and fold."""
+        restarts = max((spec.restarts for spec, _ in self.fits), default=1)
+        found: dict[Trial, dict[int, Fit]] = defaultdict(dict)
+        for spec, record in self.fits:
+            if spec.fold is not None and spec.restarts == restarts:
+                found[Trial(spec.gamma, spec.rank)][spec.fold] = (spec, record)
+        return dict(found)
+
+    @property
     def chosen(self) -> Trial | None:
-        """Best trial by the folds; the only one of a method that tunes nothing. Ask when all records are in."""
+        """Best trial by the folds; the only one of a method that tunes nothing."""
         if not self.tuning:
-            return next(iter(self.refits), None)
-        scores = {
+            return next(iter(self._refits), None)
+        return best_trial(self._fold_scores(), self.folds)
+
+    @property
+    def refit(self) -> Fit | None:
+        chosen = self.chosen
+        return self._refits.get(chosen) if chosen is not None else None
+
+    @property
+    def tuning_fits(self) -> list[Fit]:
+        """All fits but refits, those of a search's screening included."""
+        return [fit for fit in self.fits if fit[0].fold is not None]
+
+    @cached_property
+    def _refits(self) -> dict[Trial, Fit]:
+        return {Trial(s.gamma, s.rank): (s, r) for s, r in self.fits if s.fold is None}
+
+    def _fold_scores(self) -> dict[Trial, dict[int, float]]:
+        return {
             trial: {fold: record.score for fold, (_, record) in folds.items()}
             for trial, folds in self.tuning.items()
         }
-        return best_trial(scores, self.folds)
 
-    @property
-    def refit(self) -> tuple[FitSpec, FitRecord] | None:
+    def best_score(self) -> float | None:
+        """Mean score over the folds of the chosen trial."""
         chosen = self.chosen
-        return self.refits.get(chosen) if chosen is not None else None
+        folds = self._fold_scores().get(chosen) if chosen is not None else None
+        return sum(folds.values()) / len(folds) if folds else None
 
-    @property
-    def tuning_fits(self) -> list[tuple[FitSpec, FitRecord]]:
-        return [fit for folds in self.tuning.values() for fit in folds.values()]
+    def fits_until(self, target: float) -> int | None:
+        """Fits that had been started when a trial first reached a mean score of `target`; None if none did."""
+        count, seen = 0, defaultdict[Trial, dict[int, float]](dict)
+        restarts = max(spec.restarts for spec, _ in self.fits)
+        for spec, record in sorted(self.tuning_fits, key=lambda fit: fit[1].started):
+            count += n_fits(spec)
+            if spec.restarts == restarts:
+                folds = seen[Trial(spec.gamma, spec.rank)]
+                folds[spec.fold or 0] = record.score
+                if len(folds) == self.folds and sum(folds.values()) / len(folds) >= target - 1e-12:
+                    return count
+        return None
 
 
-def group_records(records: Iterable[tuple[FitSpec, FitRecord]]) -> list[StudyRecords]:
+def group_records(records: Iterable[Fit]) -> list[StudyRecords]:
     """Records by study, in the order of the method table."""
     studies: dict[tuple[str, int, str], StudyRecords] = {}
     for spec, record in records:
         place = (spec.dataset, spec.split, spec.method)
-        study = studies.setdefault(place, StudyRecords(*place))
-        trial = Trial(spec.gamma, spec.rank)
-        if spec.fold is None:
-            study.refits[trial] = (spec, record)
-        else:
-            study.folds = spec.folds
-            study.tuning[trial][spec.fold] = (spec, record)
+        studies.setdefault(place, StudyRecords(*place)).fits.append((spec, record))
     order = {name: index for index, name in enumerate(METHODS)}
     return sorted(studies.values(), key=lambda s: (s.dataset, s.split, order[s.method]))
 
@@ -111,6 +147,9 @@ def result_row(study: StudyRecords) -> dict[str, Any] | None:
         "relative_gap": max(gaps) if gaps else None,
         "objective": refit.fit.get("objective"),
         "n_skipped": scores["n_skipped"],
+        "algorithm": spec.algorithm,
+        "mode": "benchmark" if spec.salt else "production",
+        "gpu": ", ".join(sorted({str(record.place.get("gpu")) for _, record in fits})),
         "key": spec.key,
     }
 
@@ -140,7 +179,19 @@ class Efficiency:
 
 
 def efficiency(rows: Sequence[dict[str, Any]]) -> list[Efficiency]:
-    """Tuning cost of each pair that was run on the same datasets and splits, then of all together."""
+    """Tuning cost of each pair that was run on the same datasets and splits, then of all together.
+
+    Times of different solvers, modes or GPU models are not comparable: a mixture is refused.
+    """
+    # Only the pairs are compared: another method may well have run elsewhere, as ilhd does on the CPU.
+    rows = [row for row in rows if any(row["method"] in pair for pair in PAIRS)]
+    for column in ("algorithm", "mode", "gpu"):
+        values = {row[column] for row in rows}
+        if len(values) > 1:
+            raise UserError(
+                f"compare: these fits differ in {column} ({', '.join(sorted(map(str, values)))}), "
+                "so their times cannot be compared; compare sweeps that agree in it"
+            )
     found = []
     for convex, nonconvex in PAIRS:
         places = [{(r["dataset"], r["split"]) for r in rows if r["method"] == m} for m in (convex, nonconvex)]

@@ -28,7 +28,7 @@ class DatasetChoice(_Part):
     label: str | None = None
     frequent_above: Annotated[int, Field(ge=1)] | None = None
     scaling: Literal["minmax", "l2", "none"] | None = None
-    pca: Annotated[int, Field(ge=1)] | None = None
+    pca: Annotated[int, Field(ge=0)] | None = None  # 0: no PCA, also where the dataset has one
 
     @model_validator(mode="before")
     @classmethod

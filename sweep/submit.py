@@ -112,8 +112,8 @@ def refuse_credentials(spec: SweepSpec) -> None:
     for name, value in spec.tracking.model_dump().items():
         if isinstance(value, str) and re.search(r"//[^/@\s]*:[^/@\s]*@", value):
             raise UserError(
-                f"tracking.{name}: leave the password out of the URL; set PGPASSWORD or MLFLOW_TRACKING_PASSWORD "
-                "on the head instead (docs/clusters.md)"
+                f"tracking.{name}: leave the password out of the URL; set PGPASSWORD or "
+                "MLFLOW_TRACKING_PASSWORD on the head instead (docs/clusters.md)"
             )
 
 

@@ -32,7 +32,7 @@ class Snapshot:
 
     done: Counter[str] = field(default_factory=Counter)  # tasks by method
     best: dict[str, float] = field(default_factory=dict)  # best test AUC by method
-    seconds: Counter[str] = field(default_factory=Counter)  # solver seconds by method
+    seconds: dict[str, float] = field(default_factory=dict)  # in the solver, by method
     failures: list[Failure] = field(default_factory=list)
     taken: float = 0.0
     cost: float = 0.0
@@ -48,9 +48,9 @@ def take_snapshot(ledger: Ledger, name: str) -> Snapshot:
     start = time.monotonic()
     snapshot = Snapshot(failures=ledger.failures(name))
     for study in group_records(ledger.records(name)):
-        fits = [*study.tuning_fits, *study.refits.values()]
-        snapshot.done[study.method] += len(fits)
-        snapshot.seconds[study.method] += sum(record.seconds["solve"] for _, record in fits)  # type: ignore[assignment]
+        snapshot.done[study.method] += len(study.fits)
+        seconds = sum(record.seconds["solve"] for _, record in study.fits)
+        snapshot.seconds[study.method] = snapshot.seconds.get(study.method, 0.0) + seconds
         row = result_row(study)
         if row is not None:
             snapshot.best[study.method] = max(row["auc_all"], snapshot.best.get(study.method, 0.0))
@@ -122,7 +122,7 @@ def _methods(spec: Mapping[str, Any], snapshot: Snapshot) -> Table:
             method,
             ProgressBar(total=total, completed=snapshot.done[method], width=24),
             f"{snapshot.done[method]}/{total}",
-            duration(snapshot.seconds[method]),
+            duration(snapshot.seconds.get(method, 0.0)),
             Text("-" if best is None else f"{best:.4f}", style="bold" if best == leader else ""),
         )
     return table

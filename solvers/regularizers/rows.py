@@ -42,8 +42,8 @@ class RowRegularizer:
     ) -> tuple[Array, Array]:
         """Omega(A), shape (...), and its gradient, shape (..., k, D), for A (..., k, D).
 
-        With `rounding` delta (...), |x| is taken as sqrt(x^2 + delta^2) - delta by those that use it: orthogonal
-        rows are a kink of |x|, where a descent method would not move at all.
+        With `rounding` delta (...), |x| is taken as sqrt(x^2 + delta^2) - delta by those that use it:
+        orthogonal rows are a kink of |x|, where a descent method would not move at all.
         """
         raise NotImplementedError
 

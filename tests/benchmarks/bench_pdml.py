@@ -31,8 +31,8 @@ def _act(real_data: Path) -> tuple[np.ndarray, np.ndarray]:
     if not path.exists():
         pytest.skip(f"no Act data at {path}")
     with np.load(path) as archive:
-        X = archive["X_train"][:, ~archive["unreliable_feature"].astype(bool)].astype(np.float64)
-        return X, archive["y_train"]
+        X = archive["X_train"][:, ~archive["unreliable_feature"].astype(bool)]
+        return np.ascontiguousarray(X, dtype=np.float64), archive["y_train"]
 
 
 def best_seconds(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:

@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.sweep.conftest import tiny
 
 # Long enough to be cut or stopped in the middle, in fits of a fraction of a second.
-LONG = {"methods": ["mdml-csfn"], "grid": {"gamma": [0.001 * 1.2**i for i in range(40)]}, "folds": 5}
+LONG = {"methods": ["mdml-csfn"], "grid": {"gamma": [0.001 * 1.3**i for i in range(24)]}, "folds": 5}
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +79,9 @@ class Shell:
         return answer.stdout
 
     def start(self, command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.line(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(
+            self.line(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
 
 
 def records(home: Path, sweep: str) -> dict[str, Any]:

@@ -91,7 +91,11 @@ def lab(folder: Path, names: tuple[str, ...]) -> Iterator[Lab]:
             ):
                 _run([*in_client, *command.split()])
             inside = ["nsenter", "-t", str(one.pid), "-n"]
-            for command in ("ip link set lo up", f"ip addr add {one.address}/24 dev eth0", "ip link set eth0 up"):
+            for command in (
+                "ip link set lo up",
+                f"ip addr add {one.address}/24 dev eth0",
+                "ip link set eth0 up",
+            ):
                 _run([*inside, *command.split()])
             shutil.copy(made.key.with_suffix(".pub"), one.home / ".ssh" / "authorized_keys")
             _install_environment(one.home)

@@ -124,4 +124,9 @@ def build(value: Any, kind: str, models: Any) -> Any:
     by_json = {json: name for name, json in model.attribute_map.items()}
     unknown = set(value) - set(by_json)
     assert not unknown, f"{kind} has no {', '.join(sorted(unknown))}"
-    return model(**{by_json[key]: build(item, model.openapi_types[by_json[key]], models) for key, item in value.items()})
+    return model(
+        **{
+            by_json[key]: build(item, model.openapi_types[by_json[key]], models)
+            for key, item in value.items()
+        }
+    )

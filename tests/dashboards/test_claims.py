@@ -81,7 +81,7 @@ def test_theorem_one_is_checked_only_where_its_condition_holds(paired: SweepReco
         assert study.refit is not None
         spec, record = study.refit
         values = {f"theory.{name}": value for name, value in theory.items()}
-        kept = replace(study, refits={study.chosen: (spec, replace(record, theory=values))})  # type: ignore[dict-item]
+        kept = replace(study, fits=[(spec, replace(record, theory=values))])
         return replace(paired, studies=[kept])
 
     valid = {"imbalance_factor": 2.0, "imbalance_bound_vnd": 3.0, "row_space_holds": True}

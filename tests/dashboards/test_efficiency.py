@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dashboards.efficiency import efficiency_frame, expected_best, restarts_frame, score_over_hours, seconds_frame
-from dashboards.records import SweepRecords, check_comparable, read_sweep
-from sweep.errors import UserError
+from dashboards.efficiency import (
+    efficiency_frame,
+    expected_best,
+    refusal,
+    restarts_frame,
+    score_over_hours,
+    seconds_frame,
+)
+from dashboards.records import SweepRecords, read_sweep
 from sweep.home import Home
 from sweep.ledger import Failure
-from tests.dashboards.synthetic import fill, study_specs
+from tests.dashboards.synthetic import fill
 
 
 def test_runs_times_time_per_run_is_the_total_everywhere(paired: SweepRecords) -> None:
     frame = efficiency_frame(paired)
     assert len(frame) == 3 * 4  # two datasets and all, three pairs and all
-    assert frame["total_ratio"].to_numpy() == pytest.approx((frame["runs_ratio"] * frame["time_per_run_ratio"]).to_numpy())
+    assert frame["total_ratio"].to_numpy() == pytest.approx(
+        (frame["runs_ratio"] * frame["time_per_run_ratio"]).to_numpy()
+    )
     assert (frame["runs_ratio"] == 30).all()  # 4 x 6 x 3 x 5 = 360 against 4 x 3 = 12
     assert ((frame["low"] < frame["total_ratio"]) & (frame["total_ratio"] < frame["high"])).all()
 
@@ -32,8 +42,8 @@ def test_the_totals_are_the_ledgers(paired: SweepRecords) -> None:
     assert last["nonconvex_fits"] == tuning.loc[nonconvex, "restarts"].sum()
 
 
-def test_wasted_seconds_and_the_cost_stand_apart(tmp_path: object) -> None:
-    home = Home(str(tmp_path))
+def test_wasted_seconds_and_the_cost_stand_apart(tmp_path: Path) -> None:
+    home = Home(tmp_path)
     ledger = fill(home, "one", methods=["mdml-csfn"])
     ledger.fail("one", Failure("k", "label", "mdml-csfn", 1, "out of memory", "boom", "", 90.0, False, 0.0))
     frame = seconds_frame(read_sweep(ledger, "one"), price=2.0)
@@ -74,9 +84,16 @@ def test_best_of_all_restarts_is_the_one_with_the_lowest_objective(paired: Sweep
     assert of_all["auc"].item() == pytest.approx(np.mean(expected))
 
 
-@pytest.mark.parametrize("change", [{"algorithm": "paper"}, {"salt": "bench"}])
-def test_fits_of_two_algorithms_or_modes_are_never_compared(change: dict[str, str]) -> None:
-    one = study_specs("digits", 0, "mdml-csfn", 2)
-    check_comparable(one)
-    with pytest.raises(UserError, match="cannot be compared"):
-        check_comparable(one + study_specs("digits", 0, "mdml-csfn", 2, **change))
+@pytest.mark.parametrize("column", ["algorithm", "mode", "gpu"])
+def test_times_of_unlike_fits_are_refused_not_compared(paired: SweepRecords, column: str) -> None:
+    rows = [dict(row) for row in paired.rows]
+    rows[0][column] = "another"
+    mixed = replace(paired, rows=rows)
+    assert f"differ in {column}" in refusal(mixed)
+    assert efficiency_frame(mixed).empty
+    assert refusal(paired) == ""
+
+
+def test_a_method_outside_the_pairs_may_run_elsewhere(paired: SweepRecords) -> None:
+    on_cpu = dict(paired.rows[0]) | {"method": "ilhd", "gpu": "None"}
+    assert refusal(replace(paired, rows=[*paired.rows, on_cpu])) == ""

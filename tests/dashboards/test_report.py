@@ -20,9 +20,20 @@ from tests.dashboards.conftest import PAIRED
 from tests.dashboards.synthetic import fill
 
 FIGURES = (
-    "regularizers", "scores", "balance", "seconds", "score-over-hours", "restarts", "convergence", "differences",
-    "ranks", "spectrum", "classes", "trials", "timeline",
-)  # fmt: skip
+    "regularizers",
+    "scores",
+    "balance",
+    "seconds",
+    "score-over-hours",
+    "restarts",
+    "convergence",
+    "differences",
+    "ranks",
+    "spectrum",
+    "classes",
+    "trials",
+    "timeline",
+)
 
 
 def without_plotly(text: str) -> str:
@@ -62,7 +73,9 @@ def test_every_table_and_figure_lies_beside_the_page(written: list[Path]) -> Non
     assert page.name == "r.html"
     names = {path.name for path in files}
     assert {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")} <= names
-    assert {f"{name}.{kind}" for name in ("auc", "efficiency", "claims") for kind in ("csv", "md", "tex")} <= names
+    assert {
+        f"{name}.{kind}" for name in ("auc", "efficiency", "claims") for kind in ("csv", "md", "tex")
+    } <= names
     linked = set(re.findall(r'href="r-files/([^"]+)"', body(page)))
     assert linked <= names
     assert all(path.parent.name == "r-files" and path.stat().st_size > 0 for path in files)
@@ -118,7 +131,12 @@ def test_one_method_and_one_finished_fold_give_a_page(tmp_path: Path) -> None:
 def test_failures_are_listed_with_their_first_line_and_escaped(tmp_path: Path) -> None:
     home = Home(tmp_path)
     ledger = fill(home, "bad", methods=["mdml-csfn"])
-    ledger.fail("bad", Failure("k", "digits mdml-csfn", "mdml-csfn", 2, "bug", "<script>alert(1)</script>", "", 3.0, True, 0.0))
+    ledger.fail(
+        "bad",
+        Failure(
+            "k", "digits mdml-csfn", "mdml-csfn", 2, "bug", "<script>alert(1)</script>", "", 3.0, True, 0.0
+        ),
+    )
     page = shown(home, ledger, "bad")
     assert "1 tasks failed for good" in page
     assert "&lt;script&gt;alert(1)" in page

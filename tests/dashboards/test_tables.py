@@ -14,8 +14,15 @@ from dashboards.writing import to_csv, to_latex, to_markdown
 from solvers.methods import METHODS
 
 NAMES = (
-    "dataset-statistics", "auc", "auc-frequent", "standard-errors", "training-time", "compactness", "gamma", "gap",
-)  # fmt: skip
+    "dataset-statistics",
+    "auc",
+    "auc-frequent",
+    "standard-errors",
+    "training-time",
+    "compactness",
+    "gamma",
+    "gap",
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +37,16 @@ def test_all_eight_tables_are_there(tables: dict[str, Table]) -> None:
 @pytest.mark.parametrize(
     ("table", "label", "column", "scale"),
     [
-        ("auc", "A-All", "auc_all", 1), ("auc", "A-IF", "auc_infrequent", 1), ("auc", "BS", "balance_score", 1),
-        ("auc-frequent", "A-F", "auc_frequent", 1), ("training-time", "hours", "fit_seconds", 1 / 3600),
-        ("compactness", "NPV", "npv", 1), ("compactness", "CS", "compactness", 1000), ("gap", "gap", "train_test_gap", 1),
+        ("auc", "A-All", "auc_all", 1),
+        ("auc", "A-IF", "auc_infrequent", 1),
+        ("auc", "BS", "balance_score", 1),
+        ("auc-frequent", "A-F", "auc_frequent", 1),
+        ("training-time", "hours", "fit_seconds", 1 / 3600),
+        ("compactness", "NPV", "npv", 1),
+        ("compactness", "CS", "compactness", 1000),
+        ("gap", "gap", "train_test_gap", 1),
     ],
-)  # fmt: skip
+)
 def test_figures_are_the_ledgers_means(
     paired: SweepRecords, tables: dict[str, Table], table: str, label: str, column: str, scale: float
 ) -> None:
@@ -59,7 +71,10 @@ def test_published_figures_are_the_papers(tables: dict[str, Table]) -> None:
 
 
 def test_every_published_figure_is_in_a_table(tables: dict[str, Table]) -> None:
-    shown = sum(int(table.frame.xs(PAPER, axis=1, level="source").notna().to_numpy().sum()) for table in tables.values())
+    shown = sum(
+        int(table.frame.xs(PAPER, axis=1, level="source").notna().to_numpy().sum())
+        for table in tables.values()
+    )
     assert shown == len(published())
 
 
@@ -87,7 +102,9 @@ def test_files_say_what_the_table_says(tables: dict[str, Table], name: str) -> N
     assert len(rows) == len(table.frame)
     first = table.frame.columns[0]
     written = [row[" ".join(part for part in first if part)] for row in rows]
-    assert [float(v) if v else None for v in written] == [None if pd.isna(v) else v for v in table.frame[first]]
+    assert [float(v) if v else None for v in written] == [
+        None if pd.isna(v) else v for v in table.frame[first]
+    ]
     body = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
     assert len(body) == len(table.text) + 2
     assert {line.replace("\\|", "").count("|") for line in body} == {len(table.text.columns) + 2}

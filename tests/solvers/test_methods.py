@@ -119,7 +119,7 @@ def test_only_projections_restart_and_no_convex_method_does() -> None:
 
 
 def test_listing_the_methods_imports_no_numerics() -> None:
-    code = "import sys, solvers, solvers.methods; print(sorted({'numpy', 'sklearn', 'scipy'} & set(sys.modules)))"
+    code = "import sys, solvers.methods; print(sorted({'numpy', 'sklearn', 'scipy'} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
 
