@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from solvers.backend import Array, Backend, choose_backend, eigh, is_host_data, to_numpy
@@ -34,9 +35,7 @@ class MetricLearner(TransformerMixin, BaseEstimator):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         if is_host_data(X):
             # Rows are gathered all the time: an array kept by columns would be copied each time.
-            X, y = validate_data(
-                self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2
-            )
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
             _check_classification(y)
         else:
             self._check_device_data(X)
@@ -121,6 +120,13 @@ class MetricLearner(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def seed_from(random_state: Any) -> int:
+    """One integer from whatever scikit-learn accepts as a random state."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _check_classification(y: np.ndarray) -> None:

@@ -210,7 +210,12 @@ class _Newton:
             objective = self._value(self.best)
             gap = relative_gap(objective, self.dual)
             self.history.append(
-                {"n_eigh": p.n_eigh, "seconds": time.perf_counter() - self.begin, "objective": objective, "gap": gap}
+                {
+                    "n_eigh": p.n_eigh,
+                    "seconds": time.perf_counter() - self.begin,
+                    "objective": objective,
+                    "gap": gap,
+                }
             )
             if gap <= self.tol or p.n_eigh >= self.max_iter or factor < _LEAST_SMOOTHING:
                 return self._finish(iteration)
@@ -338,12 +343,24 @@ class _Newton:
         values = self.xp.clip(values, 0.0, None)
         objective = p.objective(M, values, p.distances(values, vectors))
         g, dual = p.dual(self.alpha)
-        exact_rank = int(self.xp.sum(self.xp.astype(p.penalty.maximizer(-g / p.gamma, xp=self.xp) > 0, self.xp.int64)))
+        exact_rank = int(
+            self.xp.sum(self.xp.astype(p.penalty.maximizer(-g / p.gamma, xp=self.xp) > 0, self.xp.int64))
+        )
         tol = self.tol / 0.95 if self.kind != p.backend.dtype else self.tol
         gap = relative_gap(objective, dual)
         self.history[-1] |= {"n_eigh": p.n_eigh, "objective": objective, "gap": gap}
         return Solution(
-            M, values, vectors, objective, dual, iteration, p.n_eigh, gap <= tol, self.history, self.alpha, exact_rank
+            M,
+            values,
+            vectors,
+            objective,
+            dual,
+            iteration,
+            p.n_eigh,
+            gap <= tol,
+            self.history,
+            self.alpha,
+            exact_rank,
         )
 
 

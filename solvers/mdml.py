@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
-from solvers.backend import Array, Backend, is_host_data, to_numpy
 from solvers.accelerated import ConeProx, EntryCone, TraceCone, solve_accelerated
-from solvers.base import MetricLearner, factor_from_eigenpairs
+from solvers.backend import Array, Backend, is_host_data, to_numpy
+from solvers.base import MetricLearner, factor_from_eigenpairs, seed_from
 from solvers.certified import Solution, relative_gap, solve_spectral
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
 from solvers.published import solve_published
@@ -92,10 +91,10 @@ class MDML(MetricLearner):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, init: MDML | None = None) -> MDML:
-        """Learn from labels: all similar pairs, `n_pairs` dissimilar ones. `init` is a fitted MDML to start from."""
+        """Learn from labels: all similar pairs, `n_pairs` dissimilar ones; `init` is a fit to start from."""
         self._check_parameters()
         points, labels, backend = self._validate_fit(X, y)
-        seed = _seed(self.random_state)
+        seed = seed_from(self.random_state)
         problem = problem_from_labels(
             points,
             labels,
@@ -114,14 +113,16 @@ class MDML(MetricLearner):
         problem = problem_from_pairs(
             points, to_numpy(similar), to_numpy(dissimilar), margin=self.margin, backend=backend
         )
-        return self._solve(problem, init, _seed(self.random_state), backend, like=X)
+        return self._solve(problem, init, seed_from(self.random_state), backend, like=X)
 
     def get_mahalanobis_matrix(self) -> Array:
         """M (D, D), exact: also what lies below `rank_tol`."""
         super().get_mahalanobis_matrix()
         return self._M
 
-    def _solve(self, problem: PairProblem, init: MDML | None, seed: int, backend: Backend, *, like: Any) -> MDML:
+    def _solve(
+        self, problem: PairProblem, init: MDML | None, seed: int, backend: Backend, *, like: Any
+    ) -> MDML:
         common: dict[str, Any] = {"tol": self.tol, "backend": backend}
         gamma = 0.0 if self.regularizer in ("none", "drop") else float(self.gamma)
         metric = None if init is None else backend.asarray(init.get_mahalanobis_matrix())
@@ -138,7 +139,11 @@ class MDML(MetricLearner):
             )
         elif gamma == 0 or self.regularizer in ("tr", *ENTRIES):
             solution = solve_accelerated(
-                problem, self._cone(problem, gamma, backend), max_iter=self.max_iter or _ACCELERATED_STEPS, start=metric, **common
+                problem,
+                self._cone(problem, gamma, backend),
+                max_iter=self.max_iter or _ACCELERATED_STEPS,
+                start=metric,
+                **common,
             )
         else:
             solution = solve_spectral(
@@ -155,7 +160,11 @@ class MDML(MetricLearner):
     def _keep(self, solution: Solution, problem: PairProblem, backend: Backend, *, like: Any) -> None:
         values = solution.eigenvalues
         L = factor_from_eigenpairs(
-            values, solution.eigenvectors, rank_tol=self.rank_tol, n_components=self.n_components, backend=backend
+            values,
+            solution.eigenvectors,
+            rank_tol=self.rank_tol,
+            n_components=self.n_components,
+            backend=backend,
         )
         self._set_factor(L, backend, like=like)
         self._M = to_numpy(solution.M) if is_host_data(like) else solution.M
@@ -167,7 +176,9 @@ class MDML(MetricLearner):
         self.objective_ = solution.objective
         self.dual_objective_ = solution.dual_objective
         self.relative_gap_ = (
-            None if solution.dual_objective is None else relative_gap(solution.objective, solution.dual_objective)
+            None
+            if solution.dual_objective is None
+            else relative_gap(solution.objective, solution.dual_objective)
         )
         self.n_iter_, self.n_eigh_ = solution.n_iter, solution.n_eigh
         self.converged_, self.history_ = solution.converged, solution.history
@@ -204,7 +215,9 @@ class MDML(MetricLearner):
 
     def _check_parameters(self) -> None:
         if self.regularizer not in REGULARIZERS:
-            raise ValueError(f"regularizer: expected one of {', '.join(REGULARIZERS)}, got {self.regularizer!r}")
+            raise ValueError(
+                f"regularizer: expected one of {', '.join(REGULARIZERS)}, got {self.regularizer!r}"
+            )
         if not (math.isfinite(self.gamma) and self.gamma >= 0):
             raise ValueError(f"gamma: expected a number >= 0, got {self.gamma!r}")
         if not self.epsilon > 0:
@@ -216,7 +229,9 @@ class MDML(MetricLearner):
         if self.cldd_prox not in ("corrected", "printed"):
             raise ValueError(f"cldd_prox: expected 'corrected' or 'printed', got {self.cldd_prox!r}")
         if self.cldd_prox == "printed" and self.algorithm != "paper":
-            raise ValueError("cldd_prox: the printed formula minimises nothing, so it goes with algorithm='paper' only")
+            raise ValueError(
+                "cldd_prox: the printed formula minimises nothing, so it goes with algorithm='paper' only"
+            )
         if self.regularizer == "drop" and self.gamma >= 1:
             raise ValueError(f"gamma: for drop it is a probability below 1, got {self.gamma!r}")
         if not self.tol > 0:
@@ -225,10 +240,3 @@ class MDML(MetricLearner):
             raise ValueError(f"max_iter: expected at least 1, got {self.max_iter!r}")
         if self.n_components is not None and self.n_components < 1:
             raise ValueError(f"n_components: expected at least 1, got {self.n_components!r}")
-
-
-def _seed(random_state: Any) -> int:
-    """One integer from whatever scikit-learn accepts as a random state."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

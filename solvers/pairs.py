@@ -122,10 +122,12 @@ def problem_from_labels(
     """
     counts = np.bincount(labels)
     if counts.size < 2:
-        raise ValueError("pairs: y has one class only, so no dissimilar pair exists; give at least two classes")
+        raise ValueError(
+            "pairs: y has one class only, so no dissimilar pair exists; give at least two classes"
+        )
     if counts.max() < 2:
         raise ValueError(
-            "pairs: every class has one example, so no similar pair exists; give a class at least two examples"
+            "pairs: every class has one example, so no similar pair exists; give one at least two"
         )
     first, second = draw_dissimilar(labels, n_pairs, oversample=oversample, rng=rng)
     return PairProblem(
@@ -176,9 +178,7 @@ def within_class_scatter(X: Array, labels: np.ndarray, *, oversample: bool, back
         class_weight = 2.0 * counts / np.sum(counts * (counts - 1.0))
     centred = X - class_means(X, labels, backend=backend)
     row_weight = backend.asarray(class_weight[labels])
-    return symmetrize(
-        backend.xp.matrix_transpose(centred) @ (row_weight[:, None] * centred), xp=backend.xp
-    )
+    return symmetrize(backend.xp.matrix_transpose(centred) @ (row_weight[:, None] * centred), xp=backend.xp)
 
 
 def class_means(X: Array, labels: np.ndarray, *, backend: Backend) -> Array:
@@ -213,7 +213,9 @@ def draw_dissimilar(
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     if not oversample and count_dissimilar(labels) <= n_pairs:
         later = [order[start + count :] for start, count in zip(starts, counts, strict=True)]
-        first = [np.repeat(order[s : s + c], rest.size) for s, c, rest in zip(starts, counts, later, strict=True)]
+        first = [
+            np.repeat(order[s : s + c], rest.size) for s, c, rest in zip(starts, counts, later, strict=True)
+        ]
         second = [np.tile(rest, c) for c, rest in zip(counts, later, strict=True)]
         return np.concatenate(first), np.concatenate(second)
     if oversample:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from solvers import lbfgs, stiefel
 from solvers.backend import Array, Backend, is_host_data, to_numpy
-from solvers.base import MetricLearner
+from solvers.base import MetricLearner, seed_from
 from solvers.objective import ProjectionObjective
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
 from solvers.regularizers.rows import ROWS, Decorrelation, RowRegularizer
@@ -139,7 +138,7 @@ class PDML(MetricLearner):
         """Learn from all similar and `n_pairs` sampled dissimilar pairs of labelled examples."""
         self._check_parameters()
         points, labels, backend = self._validate_fit(X, y)
-        seed = _seed(self.random_state)
+        seed = seed_from(self.random_state)
         problem = problem_from_labels(
             points,
             labels,
@@ -156,7 +155,7 @@ class PDML(MetricLearner):
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
         problem = problem_from_pairs(points, similar, dissimilar, margin=self.margin, backend=backend)
-        return self._fit(problem, _seed(self.random_state), backend, like=X)
+        return self._fit(problem, seed_from(self.random_state), backend, like=X)
 
     def _check_parameters(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -353,10 +352,3 @@ def best_of_restarts(objectives: np.ndarray, scores: np.ndarray | None = None) -
 
 def _centred(X: Array, backend: Backend) -> Array:
     return X - backend.xp.mean(X, axis=0, keepdims=True)
-
-
-def _seed(random_state: Any) -> int:
-    """One integer for whatever scikit-learn takes as random_state."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

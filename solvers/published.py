@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from solvers.accelerated import TraceCone
-from solvers.backend import Array, Backend, eigh, symmetrize
+from solvers.backend import Array, Backend, symmetrize
 from solvers.certified import Solution, SpectralProblem, relative_gap
 from solvers.pairs import PairProblem
-from solvers.regularizers.entries import EntryNorm
-from solvers.regularizers.spectral import NoPenalty, Spectral
+from solvers.regularizers.spectral import NoPenalty
 
 STEP = 0.001
 BATCH = 50
@@ -26,7 +25,7 @@ _CHECKPOINTS = 20
 
 def solve_published(
     problem: PairProblem,
-    penalty: Spectral | EntryNorm,
+    penalty: Any,
     gamma: float,
     *,
     tol: float,
@@ -38,13 +37,14 @@ def solve_published(
 ) -> Solution:
     """Run the published steps, then measure the objective and the gap on all pairs.
 
-    `drop` is the probability of dropping an entry of M in each step (0: none is dropped). The
-    entry norms use soft-thresholding followed by the psd projection, which is what a stochastic
-    method can afford; it is not their exact prox.
+    `penalty` is a regularizer on eigenvalues or on entries; `drop` the probability of dropping an
+    entry of M in each step (0: none is dropped). Norms on entries use soft-thresholding followed by
+    the psd projection, which is what a stochastic method can afford; it is not their exact prox.
     """
     xp = backend.xp
     spectral = hasattr(penalty, "maximizer")
-    p = SpectralProblem(problem, penalty if spectral else NoPenalty(), gamma if spectral else 0.0, backend)
+    spectrum: Any = penalty if spectral else NoPenalty()
+    p = SpectralProblem(problem, spectrum, gamma if spectral else 0.0, backend)
     M = xp.zeros_like(problem.similar_scatter) if start is None else start
     values = xp.zeros((M.shape[0],), dtype=backend.dtype, device=backend.device)
     vectors = xp.eye(M.shape[0], dtype=backend.dtype, device=backend.device)
@@ -76,8 +76,12 @@ def solve_published(
     elif drop == 0:
         cone = TraceCone(problem.similar_scatter, 0.0, xp) if spectral else None
         alpha = xp.astype(distances < problem.margin, backend.dtype)
-        dual = 0.0 if cone is None else problem.margin * float(xp.mean(alpha)) * cone.shrink(
-            problem.dissimilar.scatter(alpha / len(problem.dissimilar))
+        dual = (
+            0.0
+            if cone is None
+            else problem.margin
+            * float(xp.mean(alpha))
+            * cone.shrink(problem.dissimilar.scatter(alpha / len(problem.dissimilar)))
         )
     converged = dual is not None and relative_gap(objective, dual) <= tol
     return Solution(M, values, vectors, objective, dual, max_iter, n_eigh, converged, history)

@@ -48,7 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"orthosweep {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    command = _command(commands, "run", "run a sweep; run again, it goes on where it stopped", "sweep run my.yaml")
+    command = _command(
+        commands, "run", "run a sweep; run again, it goes on where it stopped", "sweep run my.yaml"
+    )
     command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
     command.add_argument("--name", help="another name than the sweep file's")
     command.add_argument(
@@ -68,21 +70,30 @@ def build_parser() -> argparse.ArgumentParser:
     _add_home(command)
     _add_json(command)
 
-    command = _command(commands, "status", "done, running, failed, left, expected end", "sweep status quickstart")
+    command = _command(
+        commands, "status", "done, running, failed, left, expected end", "sweep status quickstart"
+    )
     _add_name(command, optional=True)
-    command.add_argument("--watch", action="store_true", help="a live view of the whole terminal, until Ctrl-C")
+    command.add_argument(
+        "--watch", action="store_true", help="a live view of the whole terminal, until Ctrl-C"
+    )
     _add_cluster(command)
     _add_home(command)
     _add_json(command)
 
     command = _command(
-        commands, "results", "one row per dataset, split and method", "sweep results quickstart --format csv > results.csv"
+        commands,
+        "results",
+        "one row per dataset, split and method",
+        "sweep results quickstart --format csv > results.csv",
     )
     _add_name(command)
     command.add_argument("--format", choices=("table", "csv", "json"), default="table")
     _add_home(command)
 
-    command = _command(commands, "compare", "convex against non-convex: fits, time, ratios", "sweep compare quickstart")
+    command = _command(
+        commands, "compare", "convex against non-convex: fits, time, ratios", "sweep compare quickstart"
+    )
     _add_name(command)
     _add_home(command)
     _add_json(command)
@@ -91,18 +102,27 @@ def build_parser() -> argparse.ArgumentParser:
         commands, "report", "tables and figures in one HTML file", "sweep report quickstart -o report.html"
     )
     _add_name(command)
-    command.add_argument("-o", "--output", metavar="FILE.html", help="default: reports/NAME.html under the home")
+    command.add_argument(
+        "-o", "--output", metavar="FILE.html", help="default: reports/NAME.html under the home"
+    )
     command.add_argument("--price", type=float, metavar="P", help="price of a GPU-hour; adds the cost")
     _add_home(command)
 
     command = _command(
-        commands, "export", "a learned metric as an MLflow model or .npz", "sweep export quickstart --method mdml-cvnd"
+        commands,
+        "export",
+        "a learned metric as an MLflow model or .npz",
+        "sweep export quickstart --method mdml-cvnd",
     )
     _add_name(command)
     command.add_argument("--method", help="default: the method with the best test AUC")
     command.add_argument("--dataset", help="default: the only one of the sweep")
-    command.add_argument("-o", "--output", metavar="FOLDER", help="default: exports/NAME-METHOD under the home")
-    command.add_argument("--register", metavar="MODEL", help="register it under this name in the sweep's MLflow store")
+    command.add_argument(
+        "-o", "--output", metavar="FOLDER", help="default: exports/NAME-METHOD under the home"
+    )
+    command.add_argument(
+        "--register", metavar="MODEL", help="register it under this name in the sweep's MLflow store"
+    )
     _add_home(command)
 
     command = _command(commands, "methods", "the 31 methods", "sweep methods --json")
@@ -113,7 +133,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_json(command)
 
     command = _command(
-        commands, "data", "turn raw files into a dataset", "sweep data prepare reuters --from reuters21578.tar.gz"
+        commands,
+        "data",
+        "turn raw files into a dataset",
+        "sweep data prepare reuters --from reuters21578.tar.gz",
     )
     actions = command.add_subparsers(required=True, metavar="ACTION")
     action = actions.add_parser("prepare", help="raw files -> features and labels, cached under the home")
@@ -128,30 +151,49 @@ def build_parser() -> argparse.ArgumentParser:
     _add_home(command)
 
     command = _command(
-        commands, "submit", "hand a sweep to a Ray cluster", "sweep submit my.yaml --cluster clusters/on-prem.yaml"
+        commands,
+        "submit",
+        "hand a sweep to a Ray cluster",
+        "sweep submit my.yaml --cluster clusters/on-prem.yaml",
     )
     command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
     command.add_argument("--name", help="another name than the sweep file's")
-    command.add_argument("--detach", action="store_true", help="do not wait for the end; submit again to attach")
+    command.add_argument(
+        "--detach", action="store_true", help="do not wait for the end; submit again to attach"
+    )
     _add_cluster(command)
     _add_remote_home(command)
     _add_home(command)
     _add_json(command)
 
     command = _command(
-        commands, "fetch", "bring a cluster's records into this home", "sweep fetch --cluster clusters/on-prem.yaml"
+        commands,
+        "fetch",
+        "bring a cluster's records into this home",
+        "sweep fetch --cluster clusters/on-prem.yaml",
     )
     _add_cluster(command)
     _add_remote_home(command)
     _add_home(command)
 
     command = _command(
-        commands, "doctor", "look at every node and say what is wrong", "sweep doctor --address auto --gpus 4 --wait 600"
+        commands,
+        "doctor",
+        "look at every node and say what is wrong",
+        "sweep doctor --address auto --gpus 4 --wait 600",
     )
-    command.add_argument("spec", metavar="SPEC", nargs="?", help="also check the servers that this sweep file names")
-    command.add_argument("--address", help="Ray cluster to look at: 'auto' or host:port; by default this machine")
-    command.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs that there should be (default 0)")
-    command.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="time for them to come (default 60)")
+    command.add_argument(
+        "spec", metavar="SPEC", nargs="?", help="also check the servers that this sweep file names"
+    )
+    command.add_argument(
+        "--address", help="Ray cluster to look at: 'auto' or host:port; by default this machine"
+    )
+    command.add_argument(
+        "--gpus", type=int, default=0, metavar="N", help="GPUs that there should be (default 0)"
+    )
+    command.add_argument(
+        "--wait", type=float, default=60, metavar="SECONDS", help="time for them to come (default 60)"
+    )
     _add_json(command)
     return parser
 
@@ -174,12 +216,16 @@ def _add_home(command: argparse.ArgumentParser) -> None:
 
 def _add_cluster(command: argparse.ArgumentParser) -> None:
     command.add_argument("--cluster", metavar="FILE", help="a file of clusters/ that `ray up` has brought up")
-    command.add_argument("--address", metavar="URL", help="a cluster's job server, as in http://127.0.0.1:8265")
+    command.add_argument(
+        "--address", metavar="URL", help="a cluster's job server, as in http://127.0.0.1:8265"
+    )
 
 
 def _add_remote_home(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--remote-home", metavar="DIR", help="the home on the cluster's head (default: its $SWEEP_HOME or ~/sweep-home)"
+        "--remote-home",
+        metavar="DIR",
+        help="the home on the cluster's head (default: its $SWEEP_HOME or ~/sweep-home)",
     )
 
 

@@ -38,9 +38,13 @@ def run(options: Namespace) -> int:
         with ledger.exclusive(spec.name):
             plan = make_plan(spec, home, ledger)
             for refusal in plan.refused:
-                progress.note(f"not run: {refusal.dataset} {refusal.method} {refusal.setting}: {refusal.reason}")
+                progress.note(
+                    f"not run: {refusal.dataset} {refusal.method} {refusal.setting}: {refusal.reason}"
+                )
             ledger.open_sweep(spec.name, spec.without_secrets(), _about(plan))
-            recorder = Recorder(spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note)
+            recorder = Recorder(
+                spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note
+            )
             driver = Driver(
                 plan,
                 home=home,
@@ -79,7 +83,7 @@ def plan(options: Namespace) -> int:
     if home.folder.exists():
         ledger = open_ledger(spec.tracking.ledger, home)
         finished = ledger.keys()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for study in made.studies:
         fits = study.start()
         cached = sum(n_fits(fit) for fit in fits if fit.key in finished)
@@ -431,7 +435,9 @@ def _renamed(spec: Any, name: str) -> Any:
     try:
         return type(spec).model_validate(spec.model_dump() | {"name": name})
     except ValidationError:
-        raise UserError(f"--name: expected lower-case letters, digits, '.', '_' or '-', got {name!r}") from None
+        raise UserError(
+            f"--name: expected lower-case letters, digits, '.', '_' or '-', got {name!r}"
+        ) from None
 
 
 def _open(folder: str) -> tuple[Home, Any]:
@@ -440,7 +446,9 @@ def _open(folder: str) -> tuple[Home, Any]:
 
     home = Home(folder)
     if not (home.ledger_path.exists() or home.ledger_setting != "sqlite"):
-        raise UserError(f"--home: {folder} holds no sweep yet; start one with `sweep run quickstart --home {folder}`")
+        raise UserError(
+            f"--home: {folder} holds no sweep yet; start one with `sweep run quickstart --home {folder}`"
+        )
     return home, open_ledger(home.ledger_setting, home, _say)
 
 
@@ -467,4 +475,3 @@ def _terminate_as_interrupt() -> Iterator[None]:
 
 def _say(message: str) -> None:
     sys.stderr.write(message + "\n")
-

@@ -52,7 +52,13 @@ class Driver:
         recorder: Recorder,
         progress: Progress,
     ) -> None:
-        self.plan, self.home, self.ledger, self.recorder, self.progress = plan, home, ledger, recorder, progress
+        self.plan, self.home, self.ledger, self.recorder, self.progress = (
+            plan,
+            home,
+            ledger,
+            recorder,
+            progress,
+        )
         self.sweep = plan.spec.name
         self.tally = Tally()
         self.stopped: str | None = None  # why it ended before everything ran

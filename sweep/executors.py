@@ -91,7 +91,7 @@ def classify(error: BaseException) -> str:
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"MemoryError", "OutOfMemoryError"}:
         return "out of memory"
-    if "MisplacedWorker" in names:
+    if "MisplacedWorkerError" in names:
         return "misplaced worker"
     if names & {"WorkerCrashedError", "NodeDiedError", "ActorDiedError", "ObjectLostError", "OwnerDiedError",
                 "RaySystemError", "LocalRayletDiedError", "RayChannelError"}:  # fmt: skip

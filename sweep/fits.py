@@ -189,18 +189,28 @@ def _rows(spec: FitSpec, data: SplitData) -> tuple[tuple[Any, Any], tuple[Any, A
     if spec.fold is None:
         return (data.X_train, data.y_train), (data.X_test, data.y_test)
     held_out = data.fold_of == spec.fold
-    return (data.X_train[~held_out], data.y_train[~held_out]), (data.X_train[held_out], data.y_train[held_out])
+    return (data.X_train[~held_out], data.y_train[~held_out]), (
+        data.X_train[held_out],
+        data.y_train[held_out],
+    )
 
 
 def _score(
-    spec: FitSpec, model: Any, X_fit: Any, y_fit: Any, X_eval: Any, y_eval: Any, frequent: Any, class_sizes: Any
+    spec: FitSpec,
+    model: Any,
+    X_fit: Any,
+    y_fit: Any,
+    X_eval: Any,
+    y_eval: Any,
+    frequent: Any,
+    class_sizes: Any,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
     """Scores of the held-out part; for a refit also the training AUC, the theory and the arrays."""
     from solvers.backend import to_numpy
     from solvers.retrieval import query_scores, retrieval_scores
 
     queries = query_scores(model.transform(X_eval), y_eval)
-    scores = queries.summary(frequent)
+    scores: dict[str, Any] = dict(queries.summary(frequent))
     restarts = getattr(model, "restart_components_", None)
     if restarts is not None:
         scores["restart_auc"] = [
@@ -260,7 +270,9 @@ _KEPT = (
 def _fit_numbers(model: Any) -> dict[str, Any]:
     numbers = {name.rstrip("_"): _plain(getattr(model, name)) for name in _KEPT if hasattr(model, name)}
     params = model.get_params() | getattr(model, "resolved_params_", {})
-    numbers["params"] = {k: v for k, v in params.items() if v is None or isinstance(v, str | int | float | bool)}
+    numbers["params"] = {
+        k: v for k, v in params.items() if v is None or isinstance(v, str | int | float | bool)
+    }
     return numbers
 
 

@@ -104,7 +104,9 @@ class Ledger:
     def about(self, name: str) -> dict[str, Any]:
         """Versions, machine and data fingerprints of a sweep's latest run."""
         with self._engine.connect() as connection:
-            row = connection.execute(text("SELECT about FROM sweeps WHERE name = :name"), {"name": name}).first()
+            row = connection.execute(
+                text("SELECT about FROM sweeps WHERE name = :name"), {"name": name}
+            ).first()
         return json.loads(row[0]) if row else {}
 
     def adopt(self, sweep: str, keys: Iterable[str]) -> None:
@@ -112,13 +114,15 @@ class Ledger:
         rows = [{"sweep": sweep, "key": key} for key in keys]
         if rows:
             with self._engine.begin() as connection:
-                connection.execute(text("INSERT INTO members VALUES (:sweep, :key) ON CONFLICT DO NOTHING"), rows)
+                connection.execute(
+                    text("INSERT INTO members VALUES (:sweep, :key) ON CONFLICT DO NOTHING"), rows
+                )
 
     # -- fits -----------------------------------------------------------------------------------
 
     def commit(self, spec: FitSpec, record: FitRecord) -> None:
         """Keep a finished fit. The first record of a key stays; it is never overwritten."""
-        row = {
+        row: dict[str, Any] = {
             "key": spec.key,
             "spec": json.dumps(asdict(spec), sort_keys=True, allow_nan=False),
             "record": json.dumps(asdict(record), sort_keys=True, allow_nan=False),
@@ -131,7 +135,7 @@ class Ledger:
     def adopt_rows(self, rows: Iterable[tuple[str, str, str, str, float]]) -> None:
         """Take over raw rows of another ledger whose checksums hold."""
         columns = ("key", "spec", "record", "checksum", "committed")
-        whole = [dict(zip(columns, row, strict=True)) for row in rows if _checksum(*row[:3]) == row[3]]
+        whole = [dict(zip(columns, row, strict=True)) for row in rows if _checksum(row[0], row[1], row[2]) == row[3]]
         if whole:
             with self._engine.begin() as connection:
                 connection.execute(text(_INSERT_FIT), whole)
@@ -174,9 +178,7 @@ class Ledger:
 
     def count(self, sweep: str) -> tuple[int, int]:
         """Finished and asked-for fits of a sweep."""
-        query = (
-            "SELECT COUNT(f.key), COUNT(*) FROM members m LEFT JOIN fits f ON f.key = m.key WHERE m.sweep = :sweep"
-        )
+        query = "SELECT COUNT(f.key), COUNT(*) FROM members m LEFT JOIN fits f ON f.key = m.key WHERE m.sweep = :sweep"
         with self._engine.connect() as connection:
             done, total = connection.execute(text(query), {"sweep": sweep}).one()
         return int(done), int(total)
@@ -215,7 +217,8 @@ class Ledger:
         """Run key -> (MLflow run id, digest of what was written) for a tracking store."""
         with self._engine.connect() as connection:
             rows = connection.execute(
-                text("SELECT run_key, run_id, content FROM mlflow_runs WHERE store = :store"), {"store": store}
+                text("SELECT run_key, run_id, content FROM mlflow_runs WHERE store = :store"),
+                {"store": store},
             )
             return {run_key: (run_id, content) for run_key, run_id, content in rows}
 
@@ -241,7 +244,9 @@ class Ledger:
         lock = int(hashlib.sha256(sweep.encode()).hexdigest()[:15], 16)
         with self._engine.connect() as connection:
             if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": lock}).scalar():
-                raise UserError(f"{sweep}: a driver is already running this sweep on the same database; wait for it")
+                raise UserError(
+                    f"{sweep}: a driver is already running this sweep on the same database; wait for it"
+                )
             yield
 
 

@@ -64,7 +64,9 @@ class OptunaStudy:
         self.template, self.options = template, options
         self._space: dict[str, Any] = {}
         if "gamma" in tuned:
-            self._space["gamma"] = optuna.distributions.FloatDistribution(grid.gamma[0], grid.gamma[-1], log=True)
+            self._space["gamma"] = optuna.distributions.FloatDistribution(
+                grid.gamma[0], grid.gamma[-1], log=True
+            )
         if "rank" in tuned:
             self._space["rank"] = optuna.distributions.IntDistribution(grid.rank[0], grid.rank[-1], log=True)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -89,7 +91,9 @@ class OptunaStudy:
             if t.user_attrs.get("observed") and t.value is not None
         }
         known = [Trial(t.gamma, t.rank) for t in self._finished]
-        return [self._fit(trial, fold) for trial in known for fold in range(self.template.folds)] + self._next_batch()
+        return [
+            self._fit(trial, fold) for trial in known for fold in range(self.template.folds)
+        ] + self._next_batch()
 
     def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
         running = self._batch.get(Trial(spec.gamma, spec.rank))
@@ -183,7 +187,9 @@ class OptunaStudy:
         for running in sorted(self._batch.values(), key=lambda r: r.number):
             value = None
             if running.state == TrialState.COMPLETE:
-                value = sum(score for score in running.scores.values() if score is not None) / self.template.folds
+                value = (
+                    sum(score for score in running.scores.values() if score is not None) / self.template.folds
+                )
                 self._finished[running.trial] = value
             self._study.tell(running.number, value, state=running.state, skip_if_finished=True)
 
@@ -196,7 +202,11 @@ class OptunaStudy:
     def _observe(self) -> None:
         """Hand finished trials of earlier sweeps to the study."""
         for trial, scores in sorted(self._observations().items()):
-            params = {name: value for name, value in (("gamma", trial.gamma), ("rank", trial.rank)) if name in self._space}
+            params = {
+                name: value
+                for name, value in (("gamma", trial.gamma), ("rank", trial.rank))
+                if name in self._space
+            }
             inside = all(self._space[name]._contains(value) for name, value in params.items())
             if inside and len(scores) == self.template.folds:
                 self._study.add_trial(
@@ -211,7 +221,11 @@ class OptunaStudy:
 
     def _fit(self, trial: Trial, fold: int | None, restarts: int | None = None) -> FitSpec:
         return replace(
-            self.template, gamma=trial.gamma, rank=trial.rank, fold=fold, restarts=restarts or self.template.restarts
+            self.template,
+            gamma=trial.gamma,
+            rank=trial.rank,
+            fold=fold,
+            restarts=restarts or self.template.restarts,
         )
 
 
@@ -220,7 +234,9 @@ def open_storage(setting: str, folder: Path) -> Any:
     if setting != "journal":
         return optuna.storages.RDBStorage(setting)
     folder.mkdir(parents=True, exist_ok=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / "studies.journal"))
+    from optuna.storages.journal import JournalFileBackend
+
+    backend = JournalFileBackend(str(folder / "studies.journal"))
     return optuna.storages.JournalStorage(backend)
 
 

@@ -73,7 +73,11 @@ class Progress:
 
     def _line(self, state: dict[str, Any]) -> str:
         remaining = state["seconds_left"]
-        end = time.strftime("%H:%M:%S", time.localtime(time.time() + remaining)) if remaining is not None else "?"
+        end = (
+            time.strftime("%H:%M:%S", time.localtime(time.time() + remaining))
+            if remaining is not None
+            else "?"
+        )
         now = f" | {state['running'][0]}" if state["running"] else ""
         more = f" +{len(state['running']) - 1}" if len(state["running"]) > 1 else ""
         return (

@@ -71,7 +71,9 @@ class RayExecutor:
             self._data[id(data)] = self._ray.put(data)
         gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
         order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
-        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, self._data[id(data)], order)
+        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(
+            spec, self._data[id(data)], order
+        )
         self._running[reference] = (spec, time.monotonic())
 
     def wait(self, seconds: float) -> list[Finished]:

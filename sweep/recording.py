@@ -57,7 +57,13 @@ class Recorder:
     """Writes to MLflow from a thread of its own, so that a slow or dead server never stops a sweep."""
 
     def __init__(
-        self, sweep: str, tracking: str, artifacts: str | None, home: Home, ledger: Ledger, note: Callable[[str], None]
+        self,
+        sweep: str,
+        tracking: str,
+        artifacts: str | None,
+        home: Home,
+        ledger: Ledger,
+        note: Callable[[str], None],
     ) -> None:
         self.sweep, self.home, self.ledger, self._note = sweep, home, ledger, note
         self.uri = home.mlflow_url if tracking == "sqlite" else os.path.expandvars(tracking)
@@ -143,7 +149,11 @@ class Recorder:
             for run_id in self._leftovers(client, experiment, run.run_key, previous[0]):
                 client.delete_run(run_id)
         self.ledger.remember_run(self.store, run.run_key, "", "")
-        tags = run.tags | {_RUN_KEY: run.run_key, "mlflow.note.content": run.description, "mlflow.user": "sweep"}
+        tags = run.tags | {
+            _RUN_KEY: run.run_key,
+            "mlflow.note.content": run.description,
+            "mlflow.user": "sweep",
+        }
         created = client.create_run(experiment, start_time=run.start, tags=tags, run_name=run.name)
         run_id = created.info.run_id
         client.log_batch(
@@ -183,9 +193,13 @@ class Recorder:
     def _contents(self) -> Iterator[RunContent]:
         """What MLflow should hold, from the ledger alone."""
         about = self.ledger.about(self.sweep)
-        common = {f"sweep.{name}": str(value) for name, value in about.items() if isinstance(value, str | int | float)}
+        common = {
+            f"sweep.{name}": str(value)
+            for name, value in about.items()
+            if isinstance(value, str | int | float)
+        }
         for study in group_records(self.ledger.records(self.sweep)):
-            for trial, folds in study.tuning.items():
+            for folds in study.tuning.values():
                 if len(folds) == study.folds:
                     yield _trial_run(self.sweep, study, [folds[i] for i in sorted(folds)], common)
             row = result_row(study)
@@ -250,7 +264,11 @@ def _trial_run(
     metrics: list[tuple[str, float, int]] = []
     for fold, r in enumerate(records):
         metrics.append(("fold_auc", r.score, fold))
-        metrics += [(f"fold_{name}", r.fit[name], fold) for name in ("objective", "relative_gap") if _number(r.fit.get(name))]
+        metrics += [
+            (f"fold_{name}", r.fit[name], fold)
+            for name in ("objective", "relative_gap")
+            if _number(r.fit.get(name))
+        ]
     metrics.append(("cv_auc", sum(r.score for r in records) / len(records), 0))
     metrics.append(("fit_seconds", sum(r.seconds["solve"] for r in records), 0))
     for name in ("objective", "relative_gap", "rank", "n_eigh", "n_iter"):
@@ -259,7 +277,12 @@ def _trial_run(
             worst_or_mean = max(values) if name == "relative_gap" else sum(values) / len(values)
             metrics.append((name, float(worst_or_mean), 0))
     setting = " ".join(
-        part for part in (f"gamma={spec.gamma:g}" if spec.gamma is not None else "", f"rank={spec.rank}" if spec.rank else "") if part
+        part
+        for part in (
+            f"gamma={spec.gamma:g}" if spec.gamma is not None else "",
+            f"rank={spec.rank}" if spec.rank else "",
+        )
+        if part
     )
     return RunContent(
         run_key=digest([sweep, "trial", [s.key for s, _ in fits]])[:32],
@@ -280,8 +303,16 @@ def _method_run(
     """A method: the refit of its best trial, scored on the test part, with all that tuning cost."""
     assert study.refit is not None
     spec, record = study.refit
-    metrics = [(name, float(value), 0) for name, value in row.items() if _number(value) and name not in ("split", "gamma", "rank")]
-    metrics += [(name.replace("theory.", "theory/"), float(value), 0) for name, value in record.theory.items() if _number(value)]
+    metrics = [
+        (name, float(value), 0)
+        for name, value in row.items()
+        if _number(value) and name not in ("split", "gamma", "rank")
+    ]
+    metrics += [
+        (name.replace("theory.", "theory/"), float(value), 0)
+        for name, value in record.theory.items()
+        if _number(value)
+    ]
     best: float = float("-inf")
     objectives = record.fit.get("restart_objectives") or []
     for m, objective in enumerate(objectives, start=1):

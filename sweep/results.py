@@ -79,7 +79,7 @@ class StudyRecords:
         return sum(folds.values()) / len(folds) if folds else None
 
     def fits_until(self, target: float) -> int | None:
-        """Fits that had been started when a trial first reached a mean score of `target`; None if none did."""
+        """Fits started until a trial first reached a mean score of `target`; None if none did."""
         count, seen = 0, defaultdict[Trial, dict[int, float]](dict)
         restarts = max(spec.restarts for spec, _ in self.fits)
         for spec, record in sorted(self.tuning_fits, key=lambda fit: fit[1].started):
@@ -142,7 +142,9 @@ def result_row(study: StudyRecords) -> dict[str, Any] | None:
         "n_restarts": spec.restarts,
         "fit_seconds": sum(record.seconds["solve"] for _, record in fits),
         "tuning_seconds": tuning_seconds if tuning else refit.seconds["solve"],
-        "wall_seconds": sum(sum(record.seconds.values()) - record.seconds.get("queue", 0.0) for _, record in fits),
+        "wall_seconds": sum(
+            sum(record.seconds.values()) - record.seconds.get("queue", 0.0) for _, record in fits
+        ),
         "n_eigh": sum(int(record.fit.get("n_eigh") or 0) for _, record in fits),
         "relative_gap": max(gaps) if gaps else None,
         "objective": refit.fit.get("objective"),
@@ -201,10 +203,13 @@ def efficiency(rows: Sequence[dict[str, Any]]) -> list[Efficiency]:
     if len(found) > 1:
         found.append(
             Efficiency(
-                "all convex", "all non-convex",
-                sum(e.convex_fits for e in found), sum(e.nonconvex_fits for e in found),
-                sum(e.convex_seconds for e in found), sum(e.nonconvex_seconds for e in found),
-            )  # fmt: skip
+                "all convex",
+                "all non-convex",
+                sum(e.convex_fits for e in found),
+                sum(e.nonconvex_fits for e in found),
+                sum(e.convex_seconds for e in found),
+                sum(e.nonconvex_seconds for e in found),
+            )
         )
     return found
 

@@ -126,7 +126,6 @@ class SweepSpec(_Part):
             )
         return self
 
-
     def without_secrets(self) -> dict[str, Any]:
         """The file as it may be stored and shown: URLs without user names and passwords."""
         values = self.model_dump(mode="json")
@@ -144,7 +143,11 @@ class _PlacedError(ValueError):
 
 def preset_names() -> list[str]:
     """Names of the sweep files that ship with the package."""
-    return sorted(entry.name[:-5] for entry in (resources.files("sweep") / "presets").iterdir() if entry.name.endswith(".yaml"))
+    return sorted(
+        entry.name[:-5]
+        for entry in (resources.files("sweep") / "presets").iterdir()
+        if entry.name.endswith(".yaml")
+    )
 
 
 def load_spec(source: str) -> SweepSpec:
@@ -173,7 +176,9 @@ def parse_spec(text: str, where: str) -> SweepSpec:
         place = f"{where}:{mark.line + 1}" if mark else where
         raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}")
+        raise UserError(
+            f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}"
+        )
     try:
         return SweepSpec.model_validate(values)
     except ValidationError as error:
@@ -208,7 +213,9 @@ def _describe(error: ValidationError, document: yaml.Node | None, where: str) ->
         return f"{start}: unknown key.{nearest(str(location[-1]), _fields_at(location[:-1]))}"
     if problem["type"] == "missing":
         return f"{start}: this key is required"
-    message = problem["msg"].replace("Input should be", "expected").replace("String should", "expected text to")
+    message = (
+        problem["msg"].replace("Input should be", "expected").replace("String should", "expected text to")
+    )
     return f"{start}: {message}, got {problem['input']!r}"
 
 
@@ -219,8 +226,16 @@ def _is_union_tag(part: Any) -> bool:
 def _fields_at(location: list[Any]) -> list[str]:
     """Names of the fields that a part of the sweep file may have."""
     model: Any = SweepSpec
-    parts = {"grid": Grid, "optuna": Optuna, "search": OptunaSearch, "resources": Resources, "budget": Budget,
-             "tracking": Tracking, "settings": Settings, "datasets": DatasetChoice}
+    parts = {
+        "grid": Grid,
+        "optuna": Optuna,
+        "search": OptunaSearch,
+        "resources": Resources,
+        "budget": Budget,
+        "tracking": Tracking,
+        "settings": Settings,
+        "datasets": DatasetChoice,
+    }
     for part in location:
         model = parts.get(part, model)
     return list(model.model_fields)

@@ -21,7 +21,7 @@ class Order:
     lean: bool = False  # small blocks: the first attempt ran out of memory
 
 
-class MisplacedWorker(RuntimeError):
+class MisplacedWorkerError(RuntimeError):
     """This process opened one GPU and was handed another."""
 
 
@@ -66,7 +66,7 @@ def _prepare(gpus: float) -> float:
     if devices != _WORKER.devices:
         # CUDA keeps the device it opened first, whatever the variable says later: let a fresh process do it.
         threading.Timer(0.2, os._exit, [0]).start()
-        raise MisplacedWorker(f"opened GPU {_WORKER.devices!r}, was handed {devices!r}")
+        raise MisplacedWorkerError(f"opened GPU {_WORKER.devices!r}, was handed {devices!r}")
     return 0.0
 
 

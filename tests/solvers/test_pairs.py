@@ -47,10 +47,15 @@ def test_distances_scatter_and_laplacian_equal_their_definitions(
     L = RNG.normal(size=(2, 3, 5))  # a stack of two factors
     weights = RNG.random((2, len(pairs)))
     np.testing.assert_allclose(
-        to_numpy(pair_set_.distances(arrays.asarray(L))), np.sum((z @ L.transpose(0, 2, 1)) ** 2, axis=-1), rtol=1e-12
+        to_numpy(pair_set_.distances(arrays.asarray(L))),
+        np.sum((z @ L.transpose(0, 2, 1)) ** 2, axis=-1),
+        rtol=1e-12,
     )
     np.testing.assert_allclose(
-        to_numpy(pair_set_.scatter(arrays.asarray(weights[0]))), (z.T * weights[0]) @ z, rtol=1e-11, atol=1e-11
+        to_numpy(pair_set_.scatter(arrays.asarray(weights[0]))),
+        (z.T * weights[0]) @ z,
+        rtol=1e-11,
+        atol=1e-11,
     )
     projected = X @ L.transpose(0, 2, 1)
     expected = np.zeros_like(projected)
@@ -88,7 +93,9 @@ def test_the_closed_form_is_the_mean_over_all_similar_pairs(arrays: ArrayBackend
 def test_few_dissimilar_pairs_are_all_taken_once() -> None:
     first, second = draw_dissimilar(Y, 10_000, rng=np.random.default_rng(0))
     assert len(first) == count_dissimilar(Y) == len(all_pairs(False))
-    assert {frozenset(p) for p in zip(first, second, strict=True)} == {frozenset(p) for p in all_pairs(False).tolist()}
+    assert {frozenset(p) for p in zip(first, second, strict=True)} == {
+        frozenset(p) for p in all_pairs(False).tolist()
+    }
 
 
 @pytest.mark.parametrize("oversample", [False, True])
@@ -138,7 +145,8 @@ def test_wrong_pairs_get_one_line(similar: np.ndarray, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "expected"), [(np.zeros(30, dtype=int), "one class only"), (np.arange(30), "every class has one example")]
+    ("labels", "expected"),
+    [(np.zeros(30, dtype=int), "one class only"), (np.arange(30), "every class has one example")],
 )
 def test_labels_without_pairs_get_one_line(labels: np.ndarray, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):

@@ -100,7 +100,9 @@ def test_backends_agree(name: str, arrays: ArrayBackend) -> None:
     got = penalty.prox(arrays.asarray(l), 0.3, xp=arrays.xp)
     np.testing.assert_allclose(to_numpy(got), expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(
-        to_numpy(penalty.value(arrays.asarray(expected + 0.1), xp=arrays.xp)), h(name, expected + 0.1), rtol=1e-12
+        to_numpy(penalty.value(arrays.asarray(expected + 0.1), xp=arrays.xp)),
+        h(name, expected + 0.1),
+        rtol=1e-12,
     )
 
 

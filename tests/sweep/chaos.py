@@ -83,6 +83,8 @@ def start(file: Path, home: Path, *arguments: str) -> subprocess.Popen[bytes]:
 def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int) -> list[str]:
     """Run a sweep to its end while killing workers, nodes and the driver; returns what was killed."""
     choice = random.Random(seed)
+    plan = (["worker", "driver", "node", "worker"] * kills)[:kills]
+    choice.shuffle(plan)
     done: list[str] = []
     process = start(file, home, "--address", pool.address)
     before: dict[str, float] = {}
@@ -96,7 +98,7 @@ def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int) -> list[str
         time.sleep(choice.uniform(0.5, 3.0))
         if len(done) >= kills:
             continue
-        victim = choice.choice(["worker", "worker", "driver", "node"])
+        victim = plan[len(done)]
         if victim == "worker" and not kill_worker(choice):
             continue
         if victim == "node":

@@ -17,7 +17,9 @@ from sweep.cli import build_parser, main
 
 
 def sweep(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, timeout=240)
+    return subprocess.run(
+        [sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, timeout=240
+    )
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +31,21 @@ def finished_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("cli")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny()))
-    done = sweep("run", str(folder / "tiny.yaml"), "--home", str(folder / "home"), "--address", "inline", "--json")
+    done = sweep(
+        "run", str(folder / "tiny.yaml"), "--home", str(folder / "home"), "--address", "inline", "--json"
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def test_help_is_fast_and_imports_nothing_heavy() -> None:
-    code = "import sys, sweep.cli; sweep.cli.build_parser(); print(sorted({'numpy', 'ray', 'mlflow', 'pandas', 'sklearn', 'pydantic'} & set(sys.modules)))"
+    heavy = {"numpy", "ray", "mlflow", "pandas", "sklearn", "pydantic"}
+    code = f"import sys, sweep.cli; sweep.cli.build_parser(); print(sorted({heavy} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True)  # the first import may compile bytecode
     start = time.perf_counter()
-    shown = subprocess.run([sys.executable, "-m", "sweep", "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "sweep", "--help"], capture_output=True, text=True, check=True
+    )
     assert time.perf_counter() - start < 0.5
     assert "quickstart" in shown.stdout
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
@@ -47,7 +54,9 @@ def test_help_is_fast_and_imports_nothing_heavy() -> None:
 def test_every_command_shows_an_example() -> None:
     parser = build_parser()
     commands = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    assert {"run", "plan", "status", "results", "compare", "methods", "datasets", "ui", "data"} <= set(commands)
+    assert {"run", "plan", "status", "results", "compare", "methods", "datasets", "ui", "data"} <= set(
+        commands
+    )
     for name, command in commands.items():  # type: ignore[union-attr]
         assert f"Example: sweep {name}" in command.format_help(), name
 
@@ -109,7 +118,9 @@ def test_status_and_plan_agree_that_nothing_is_left(finished_home: Path) -> None
     (row,) = json.loads(sweep("status", "--home", str(finished_home / "home"), "--json").stdout)
     assert (row["state"], row["tasks done"], row["left"]) == ("complete", row["tasks"], 0)
     plan = json.loads(
-        sweep("plan", str(finished_home / "tiny.yaml"), "--home", str(finished_home / "home"), "--json").stdout
+        sweep(
+            "plan", str(finished_home / "tiny.yaml"), "--home", str(finished_home / "home"), "--json"
+        ).stdout
     )
     assert all(r["there already"] == r["fits"] for r in plan["fits"])
 
@@ -118,7 +129,17 @@ def test_methods_and_datasets_are_listed() -> None:
     rows: list[dict[str, Any]] = json.loads(sweep("methods", "--json").stdout)
     assert len(rows) == 31
     names = {row["name"] for row in json.loads(sweep("datasets", "--json").stdout)}
-    assert {"digits", "digits-imbalanced", "mimic", "eicu", "reuters", "news", "cars", "birds", "act"} <= names
+    assert {
+        "digits",
+        "digits-imbalanced",
+        "mimic",
+        "eicu",
+        "reuters",
+        "news",
+        "cars",
+        "birds",
+        "act",
+    } <= names
 
 
 def test_a_second_driver_on_the_same_home_is_refused(finished_home: Path, tmp_path: Path) -> None:

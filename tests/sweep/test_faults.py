@@ -35,7 +35,9 @@ def sweep(file: Path, home: Path, *arguments: str) -> subprocess.CompletedProces
 def test_a_killed_worker_costs_one_attempt(sweep_file: Any, tmp_path: Path) -> None:
     file, home = sweep_file(**SLOW), tmp_path / "home"
     process = subprocess.Popen(
-        [sys.executable, "-m", "sweep", "run", str(file), "--home", str(home)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "sweep", "run", str(file), "--home", str(home)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
     while not (committed(home) and kill_worker(random.Random(0))):
@@ -53,7 +55,9 @@ def test_a_killed_worker_costs_one_attempt(sweep_file: Any, tmp_path: Path) -> N
 
 def test_a_fit_that_hangs_is_ended_by_its_time_limit(sweep_file: Any, tmp_path: Path) -> None:
     settings = {"n_pairs": 200, "max_iter": 10**7}
-    file = sweep_file(**(SLOW | {"settings": settings, "resources": {"fit_timeout_seconds": 3}, "grid": {"gamma": [0.1]}}))
+    file = sweep_file(
+        **(SLOW | {"settings": settings, "resources": {"fit_timeout_seconds": 3}, "grid": {"gamma": [0.1]}})
+    )
     done = sweep(file, tmp_path / "home")
     assert done.returncode == 1
     assert "timeout: no result after 3 s" in done.stderr
@@ -126,7 +130,9 @@ def small_disk(tmp_path: Path) -> Any:
         pytest.skip("mounting a small file system needs root")
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True
+    ).returncode:
         pytest.skip("this machine does not let us mount a small file system")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -13,7 +13,13 @@ import pytest
 from sweep.errors import UserError
 from sweep.home import Home, write_atomically
 
-HOLD = "import sys, time; from sweep.home import Home\nwith Home(sys.argv[1]).lock(): print('held', flush=True); time.sleep(60)"
+HOLD = """
+import sys, time
+from sweep.home import Home
+with Home(sys.argv[1]).lock():
+    print('held', flush=True)
+    time.sleep(60)
+"""
 
 
 def test_a_second_driver_is_refused_and_a_killed_one_does_not_block(tmp_path: Path) -> None:

@@ -16,14 +16,20 @@ from sweep.results import result_rows
 from tests.sweep.test_driver import CountingExecutor, run, scores
 
 GRID = {"gamma": [0.01, 0.1], "rank": [4, 8]}
-SEARCH: dict[str, Any] = {"search": {"optuna": {"trials": 6, "prune_folds": True}}, "grid": {"gamma": [0.001, 1], "rank": [2, 16]}}
+SEARCH: dict[str, Any] = {
+    "search": {"optuna": {"trials": 6, "prune_folds": True}},
+    "grid": {"gamma": [0.001, 1], "rank": [2, 16]},
+}
 
 
 def studies(home: Home) -> dict[str, optuna.Study]:
     from sweep.optuna_study import open_storage
 
     storage = open_storage("journal", home.folder / "optuna")
-    return {s.study_name: optuna.load_study(study_name=s.study_name, storage=storage) for s in optuna.get_all_study_summaries(storage)}
+    return {
+        s.study_name: optuna.load_study(study_name=s.study_name, storage=storage)
+        for s in optuna.get_all_study_summaries(storage)
+    }
 
 
 def test_a_search_ends_with_a_row_per_method(tmp_path: Path) -> None:
@@ -70,7 +76,9 @@ def test_finished_grid_fits_are_observations_at_no_cost(tmp_path: Path) -> None:
     _, ledger = run(home, CountingExecutor(submitted), name="search", **SEARCH)
     study = next(s for name, s in studies(home).items() if "pdml" in name)
     observed = [t for t in study.trials if t.user_attrs.get("observed")]
-    assert {(t.params["gamma"], t.params["rank"]) for t in observed} == {(g, r) for g in GRID["gamma"] for r in GRID["rank"]}
+    assert {(t.params["gamma"], t.params["rank"]) for t in observed} == {
+        (g, r) for g in GRID["gamma"] for r in GRID["rank"]
+    }
     assert not set(submitted) & {spec.key for spec, _ in ledger.records("tiny") if spec.fold is not None}
 
 
@@ -81,7 +89,9 @@ def test_screening_uses_one_restart_and_only_survivors_get_all(tmp_path: Path) -
     screened = {(s.gamma, s.rank) for s in fits if s.restarts == 1}
     full = {(s.gamma, s.rank) for s in fits if s.restarts == 2}
     assert full <= screened
-    assert len(screened) == len({tuple(sorted(t.params.items())) for t in next(iter(studies(home).values())).trials})
+    assert len(screened) == len(
+        {tuple(sorted(t.params.items())) for t in next(iter(studies(home).values())).trials}
+    )
 
 
 def test_gp_without_torch_is_answered_with_one_line(tmp_path: Path) -> None:

@@ -99,7 +99,11 @@ def test_the_ledger_keeps_its_promises_there(postgres: str) -> None:
     assert kept is not None
     assert kept.score == 0.5
     assert ledger.count("pg") == (1, 2)
-    with ledger.exclusive("pg"), pytest.raises(UserError, match="already running"), Ledger(postgres).exclusive("pg"):
+    with (
+        ledger.exclusive("pg"),
+        pytest.raises(UserError, match="already running"),
+        Ledger(postgres).exclusive("pg"),
+    ):
         pass
 
 

@@ -34,7 +34,10 @@ def test_globs_name_methods_in_table_order() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"methods": ["mdml-csfn", "mdml-cvdn"]}, "methods[1]: unknown method 'mdml-cvdn'. Did you mean 'mdml-cvnd'?"),
+        (
+            {"methods": ["mdml-csfn", "mdml-cvdn"]},
+            "methods[1]: unknown method 'mdml-cvdn'. Did you mean 'mdml-cvnd'?",
+        ),
         ({"fold": 3}, "fold: unknown key. Did you mean 'folds'?"),
         ({"grid": {"gama": [1]}}, "grid.gama: unknown key. Did you mean 'gamma'?"),
         ({"grid": {"gamma": [0.1, -1]}}, "grid.gamma[1]: expected greater than 0, got -1"),
@@ -44,7 +47,10 @@ def test_globs_name_methods_in_table_order() -> None:
         ({"folds": "many"}, "folds: expected a valid integer"),
         ({"mode": "fast"}, "mode: expected 'production' or 'benchmark', got 'fast'"),
         ({"name": "../../etc/passwd"}, "name: expected text to match pattern"),
-        ({"search": {"optuna": {"sampler": "cma"}}}, "search.optuna.sampler: expected 'tpe' or 'gp', got 'cma'"),
+        (
+            {"search": {"optuna": {"sampler": "cma"}}},
+            "search.optuna.sampler: expected 'tpe' or 'gp', got 'cma'",
+        ),
         ({"mode": "benchmark", "resources": {"gpus_per_fit": 0.5}}, "a benchmark runs one fit per GPU"),
         ({"settings": {"tol": 0}}, "settings.tol: expected greater than 0, got 0"),
     ],
