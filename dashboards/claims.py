@@ -37,9 +37,7 @@ def check_claims(sweep: SweepRecords, cost: pd.DataFrame) -> list[Claim]:
         _slower_per_run(cost),
         _global_optimum(sweep),
         _difference(sweep, "The convex methods learn better metrics (AUC)", "auc_all", 1, "AUC"),
-        _difference(
-            sweep, "The convex methods learn more balanced metrics", "balance_score", -1, "balance score"
-        ),
+        _difference(sweep, "The convex methods learn more balanced metrics", "balance_score", -1, "balance score"),
         _difference(
             sweep,
             "The convex methods do better on infrequent classes",
@@ -54,9 +52,7 @@ def check_claims(sweep: SweepRecords, cost: pd.DataFrame) -> list[Claim]:
             1,
             "AUC per projection vector",
         ),
-        _difference(
-            sweep, "The convex methods generalize better", "train_test_gap", -1, "training minus test AUC"
-        ),
+        _difference(sweep, "The convex methods generalize better", "train_test_gap", -1, "training minus test AUC"),
         _restarts(sweep),
         _approximation(sweep),
         _imbalance_bound(sweep),
@@ -183,13 +179,9 @@ def _imbalance_bound(sweep: SweepRecords) -> Claim:
         values = _theory(sweep, "imbalance_factor", f"imbalance_bound_{name}", "row_space_holds")
         valid = [(factor, bound) for factor, bound, holds in values if holds]
         kept += [factor <= bound * (1 + 1e-9) for factor, bound in valid]
-        parts.append(
-            f"{name.upper()}: finite bound in {len(values)} refits, its condition holds in {len(valid)}"
-        )
+        parts.append(f"{name.upper()}: finite bound in {len(values)} refits, its condition holds in {len(valid)}")
     if not kept:
-        return Claim(
-            claim, NOT_TESTED, "in no refit is the bound finite and its condition met; " + "; ".join(parts)
-        )
+        return Claim(claim, NOT_TESTED, "in no refit is the bound finite and its condition met; " + "; ".join(parts))
     evidence = f"the bound held in {sum(kept)} of {len(kept)} cases; " + "; ".join(parts)
     return Claim(claim, REPRODUCED if all(kept) else NOT_REPRODUCED, evidence)
 

@@ -40,9 +40,7 @@ def fold_difference(sweep: SweepRecords, dataset: str, first: str, second: str) 
         if study.dataset == dataset and study.method in scores and study.chosen is not None and study.tuning:
             folds = study.folds
             chosen = study.tuning[study.chosen]
-            scores[study.method] |= {
-                (study.split, fold): record.score for fold, (_, record) in chosen.items()
-            }
+            scores[study.method] |= {(study.split, fold): record.score for fold, (_, record) in chosen.items()}
     common = sorted(scores[first].keys() & scores[second].keys())
     differences = [scores[first][place] - scores[second][place] for place in common]
     return corrected_difference(differences, 1 / (folds - 1))
@@ -126,6 +124,4 @@ def pooled_difference(sweep: SweepRecords, column: str) -> Difference:
 
 def ranking(sweep: SweepRecords) -> Ranking | None:
     """Mean ranks of all methods over the datasets."""
-    return rank_methods(
-        sweep.results.pivot_table(index="method", columns="dataset", values="auc_all", aggfunc="mean")
-    )
+    return rank_methods(sweep.results.pivot_table(index="method", columns="dataset", values="auc_all", aggfunc="mean"))

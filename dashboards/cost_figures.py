@@ -42,9 +42,8 @@ def seconds_figure(seconds: pd.DataFrame) -> Chart:
     ]
     return Chart(
         "seconds",
-        "Where the time went",
-        "Sum over all fits. Waiting in the queue holds no device; wasted time went into attempts that "
-        "failed.",
+        "Time by phase",
+        "Sum over all fits. Waiting in the queue holds no device; wasted time went into attempts that failed.",
         [[Panel("", "hours", "", series, missing="no fit has finished")]],
         row_height=max(340, 22 * len(seconds) + 80),
     )
@@ -108,9 +107,7 @@ def convergence_figure(sweep: SweepRecords, arrays: Arrays, other: Arrays, other
         for x, x_title in (("n_eigh", "eigendecompositions"), ("seconds", "seconds")):
             row = []
             for dataset in sweep.datasets[:DATASETS]:
-                series = _histories(arrays, dataset, x, y, "") + _histories(
-                    other, dataset, x, y, f" ({other_name})"
-                )
+                series = _histories(arrays, dataset, x, y, "") + _histories(other, dataset, x, y, f" ({other_name})")
                 row.append(
                     Panel(
                         dataset,
@@ -219,10 +216,7 @@ def timeline_figure(sweep: SweepRecords) -> Chart:
         merged = _merged(fits, gap=max(end - origin, 1e-9) / _SEGMENTS * max(1, len(lanes)))
         for method in (m for m in COLOURS if m in set(merged["method"])):
             own = merged[merged["method"] == method]
-            x = (
-                np.column_stack([own["started"] - origin, own["ended"] - origin, np.full(len(own), np.nan)])
-                / 60
-            )
+            x = np.column_stack([own["started"] - origin, own["ended"] - origin, np.full(len(own), np.nan)]) / 60
             y = np.repeat(own["lane"].map(lanes).to_numpy(object), 3)
             series.append(
                 Series(

@@ -33,7 +33,7 @@ def _panels(chart: Chart) -> dict[str, Any]:
         n_columns,
         subplot_titles=[panel.title for panel in chart.panels],
         horizontal_spacing=0.32 / n_columns if n_columns > 1 else 0.1,
-        vertical_spacing=0.28 / n_rows,
+        vertical_spacing=0.36 / n_rows,
     )
     layout = grid.to_dict()["layout"]
     layout.setdefault("annotations", [])
@@ -99,7 +99,7 @@ def _trace(series: Series, number: str, *, first: bool) -> dict[str, Any]:
         "y": _packed(series.y),
     }
     if series.kind == "bars":
-        return trace | {"type": "bar", "orientation": "h", "marker": {"color": series.colour}}
+        return trace | {"type": "bar", "orientation": "h", "marker": {"color": series.colour, "line": {"width": 0}}}
     if series.error is not None:
         trace["error_x"] = {"type": "data", "array": _packed(series.error), "thickness": 1.5}
     modes = {"points": "markers", "segments": "lines"}
@@ -175,10 +175,13 @@ def _decorate(layout: dict[str, Any], shapes: list[dict[str, Any]], panel: Panel
     if panel.levels and panel.series:
         # Shapes do not widen an axis, and a level out of sight would be no comparison.
         values = np.concatenate(
-            [np.asarray(s.y, dtype=float) for s in panel.series] + [[height for height, _ in panel.levels]]
+            [np.asarray(s.y, dtype=float) for s in panel.series if not s.background]
+            + [[height for height, _ in panel.levels]]
         )
         room = 0.08 * float(np.ptp(values)) or 0.001
         y["range"] = [float(values.min()) - room, float(values.max()) + room]
+    if panel.series and all(np.asarray(s.x).dtype.kind == "i" for s in panel.series):
+        x["tickformat"], x["nticks"] = "d", 1 + max(int(np.max(s.x)) for s in panel.series)
     if not panel.series:
         layout["annotations"].append(
             {
@@ -190,8 +193,7 @@ def _decorate(layout: dict[str, Any], shapes: list[dict[str, Any]], panel: Panel
                 "yref": f"y{number} domain",
             }
         )
-        x["showticklabels"] = y["showticklabels"] = False
-        x["range"] = y["range"] = [0, 1]
+        x["visible"] = y["visible"] = False
     elif isinstance(next(iter(panel.series[0].y), None), str):
         y["autorange"] = "reversed"  # categories read from the top
         y["type"] = "category"
@@ -226,11 +228,7 @@ def _parallel(chart: Parallel) -> dict[str, Any]:
         },
         "dimensions": [
             {"label": label, "values": _packed(values)}
-            | (
-                {"tickvals": [at for at, _ in ticks], "ticktext": [text for _, text in ticks]}
-                if ticks
-                else {}
-            )
+            | ({"tickvals": [at for at, _ in ticks], "ticktext": [text for _, text in ticks]} if ticks else {})
             for label, values, ticks in chart.axes
         ],
     }

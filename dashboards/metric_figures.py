@@ -70,9 +70,7 @@ def scores_figure(sweep: SweepRecords, paper: pd.DataFrame) -> Chart:
                 half = None if np.isnan(error[method]) else [error[method]]
                 style = series_style(method) | {"background": False}
                 series.append(Series(method, [mean[method]], [method], kind="points", error=half, **style))
-        printed = paper[
-            (paper["table"] == "auc") & (paper["dataset"] == dataset) & (paper["quantity"] == "auc_all")
-        ]
+        printed = paper[(paper["table"] == "auc") & (paper["dataset"] == dataset) & (paper["quantity"] == "auc_all")]
         printed = printed[printed["method"].isin(mean.index)]
         if len(printed):
             series.append(
@@ -100,11 +98,7 @@ def balance_figure(sweep: SweepRecords) -> Chart:
     """Infrequent against frequent classes: a balanced method is on the diagonal."""
     panels = []
     for dataset in sweep.datasets[:DATASETS]:
-        means = (
-            of_dataset(sweep.results, dataset)
-            .dropna(subset=["auc_frequent", "auc_infrequent"])
-            .groupby("method")
-        )
+        means = of_dataset(sweep.results, dataset).dropna(subset=["auc_frequent", "auc_infrequent"]).groupby("method")
         points = means[["auc_frequent", "auc_infrequent"]].mean()
         series = [
             Series(
@@ -130,8 +124,7 @@ def balance_figure(sweep: SweepRecords) -> Chart:
     return Chart(
         "balance",
         "Balance between frequent and infrequent classes",
-        "Mean over splits. On the dotted line, both kinds of classes are served alike."
-        + left_out(sweep.datasets),
+        "Mean over splits. On the dotted line, both kinds of classes are served alike." + left_out(sweep.datasets),
         [panels or [nothing()]],
         row_height=380,
     )
@@ -200,9 +193,7 @@ def classes_figure(sweep: SweepRecords, arrays: Arrays) -> Chart:
 
 def binned_classes(sizes: np.ndarray, auc: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     known = np.isfinite(auc)
-    frame = pd.DataFrame({"size": sizes[known].astype(float), "auc": auc[known]}).sort_values(
-        "size", kind="stable"
-    )
+    frame = pd.DataFrame({"size": sizes[known].astype(float), "auc": auc[known]}).sort_values("size", kind="stable")
     if len(frame) > 60:
         frame = frame.groupby(np.arange(len(frame)) * 60 // len(frame)).mean()
     return frame["size"].to_numpy(), frame["auc"].to_numpy()
@@ -213,7 +204,8 @@ def differences_figure(differences: pd.DataFrame) -> Chart:
     series = []
     for (convex, nonconvex), group in differences.groupby(["convex", "nonconvex"], sort=False):
         style = series_style(str(convex)) | {"background": False}
-        names = [f"{row.dataset} ({row.basis})" for row in group.itertuples()]
+        pair = f"{str(convex)[5:]} - {str(nonconvex)[5:]}"
+        names = [f"{pair}, {row.dataset} ({row.basis})" for row in group.itertuples()]
         half = group["half_width"].fillna(0.0).to_numpy()
         series.append(
             Series(
@@ -243,7 +235,8 @@ def differences_figure(differences: pd.DataFrame) -> Chart:
                 )
             ]
         ],
-        row_height=max(260, 30 * differences[["dataset", "basis"]].drop_duplicates().shape[0] + 100),
+        row_height=max(260, 26 * len(differences) + 100),
+        legend=False,
     )
 
 

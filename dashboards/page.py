@@ -53,12 +53,8 @@ def render(sweep: SweepRecords, content: Content, folder: str) -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(
-        (resources.files("dashboards") / "report.html.j2").read_text(encoding="utf-8")
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((resources.files("dashboards") / "report.html.j2").read_text(encoding="utf-8"))
     return template.render(
         sweep=sweep,
         content=content,
@@ -68,6 +64,7 @@ def render(sweep: SweepRecords, content: Content, folder: str) -> str:
         spec=yaml.safe_dump(dict(sweep.spec), sort_keys=False),
         plotly_js=Markup(get_plotlyjs()),
         blocks=table_blocks,
+        counted=lambda n, word: f"{n} {word}{'' if n == 1 else 's'}",
         chart_html=_chart_html,
         chart_width=_chart_width,
     )
@@ -152,10 +149,7 @@ def _block(table: Table, columns: list[Any], title: str) -> Block:
     rows = [
         (
             str(label),
-            [
-                (cell, _cell_class(table, label, column, cell))
-                for column, cell in zip(columns, cells, strict=True)
-            ],
+            [(cell, _cell_class(table, label, column, cell)) for column, cell in zip(columns, cells, strict=True)],
         )
         for label, cells in zip(part.index, part.itertuples(index=False, name=None), strict=True)
     ]

@@ -43,7 +43,9 @@ def write_files(chart: Chart | Parallel, folder: Path) -> list[Path]:
 
 def _draw_panels(figure: Any, chart: Chart) -> None:
     n_rows, n_columns = len(chart.rows), max(map(len, chart.rows))
-    width, height = _PANEL[0] * n_columns, max(_PANEL[1], chart.row_height / 95) * n_rows
+    left = max(_MARGINS["left"], _label_width(chart))
+    width = _PANEL[0] * n_columns + left - _MARGINS["left"]
+    height = max(_PANEL[1], chart.row_height / 95) * n_rows
     handles: dict[str, Any] = {}
     for index, panel in enumerate(chart.panels, start=1):
         axes = figure.add_subplot(n_rows, n_columns, index)
@@ -58,7 +60,6 @@ def _draw_panels(figure: Any, chart: Chart) -> None:
     height += legend_rows * _LEGEND_ROW
     figure.set_size_inches(width, height)
     # Fixed margins: measuring every label for a tight layout would double the time of a report.
-    left = max(_MARGINS["left"], _label_width(chart))
     bottom = (0.6 + legend_rows * _LEGEND_ROW) / height
     figure.subplots_adjust(
         left=left / width,
@@ -70,16 +71,12 @@ def _draw_panels(figure: Any, chart: Chart) -> None:
     )
     figure.suptitle(chart.title, y=1 - 0.2 / height)
     if legend_rows:
-        figure.legend(
-            handles.values(), handles.keys(), loc="lower center", ncols=columns, frameon=False, fontsize=8
-        )
+        figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=columns, frameon=False, fontsize=8)
 
 
 def _label_width(chart: Chart) -> float:
     """Inches that the longest category on a y axis takes."""
-    names = [
-        str(y) for panel in chart.panels for s in panel.series for y in list(s.y)[:40] if isinstance(y, str)
-    ]
+    names = [str(y) for panel in chart.panels for s in panel.series for y in list(s.y)[:40] if isinstance(y, str)]
     return 0.35 + 0.075 * max(map(len, names), default=0)
 
 
@@ -91,9 +88,7 @@ def _draw_series(axes: Any, shown: Sequence[Series]) -> dict[str, Any]:
         if series.kind == "bars":
             starts = [stacked.get(name, 0.0) for name in series.y]
             handles[series.name] = axes.barh(list(series.y), series.x, left=starts, color=series.colour)
-            stacked |= {
-                name: start + width for name, start, width in zip(series.y, starts, series.x, strict=True)
-            }
+            stacked |= {name: start + width for name, start, width in zip(series.y, starts, series.x, strict=True)}
         elif series.kind == "points":
             handles[series.name] = axes.errorbar(
                 series.x,
@@ -126,6 +121,8 @@ def _decorate_axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:
         axes.set_xscale("log")
     if panel.y_log and shown:
         axes.set_yscale("log")
+    if shown and all(np.asarray(series.x).dtype.kind == "i" for series in shown):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.minorticks_off()  # a logarithmic axis would spend most of the time on them
     for height, colour in panel.levels:
         axes.axhline(height, color=colour, linestyle=":")
@@ -135,9 +132,7 @@ def _decorate_axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:
         low, high = square_range(panel)
         axes.plot([low, high], [low, high], ":", color=GREY)
     if not panel.series:
-        axes.text(
-            0.5, 0.5, panel.missing, ha="center", va="center", color=GREY, transform=axes.transAxes, wrap=True
-        )
+        axes.text(0.5, 0.5, panel.missing, ha="center", va="center", color=GREY, transform=axes.transAxes, wrap=True)
         axes.set(xticks=[], yticks=[])
     if any(isinstance(value, str) for series in shown for value in list(series.y)[:1]):
         axes.invert_yaxis()

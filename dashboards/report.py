@@ -122,9 +122,7 @@ def _warnings(sweep: SweepRecords) -> list[str]:
     if done == 0:
         notes.append("Nothing has finished yet, so the tables hold the published figures only.")
     elif done < sweep.asked:
-        notes.append(
-            f"Partial: {done} of {sweep.asked} tasks have finished; methods without a result are left empty."
-        )
+        notes.append(f"Partial: {done} of {sweep.asked} tasks have finished; methods without a result are left empty.")
     lost = sweep.failures[sweep.failures["final"].astype(bool)]
     if len(lost):
         notes.append(f"{len(lost)} tasks failed for good; they are listed at the end.")
@@ -136,9 +134,7 @@ def _warnings(sweep: SweepRecords) -> list[str]:
     if done and not sweep.has_gpu:
         notes.append("No fit ran on a GPU: hours are CPU-hours.")
     if done and int(sweep.spec.get("splits", 1)) == 1:
-        notes.append(
-            "One random split: there are no standard errors, and differences are judged by the tuning folds."
-        )
+        notes.append("One random split: there are no standard errors, and differences are judged by the tuning folds.")
     refused = sweep.about.get("refused", [])
     if refused:
         reasons = sorted({f"{r['dataset']} {r['method']} {r['setting']}: {r['reason']}" for r in refused})
@@ -202,9 +198,7 @@ def _failures_table(sweep: SweepRecords) -> Table:
     note = f"{len(sweep.failures)} failed attempts" + (
         f"; the last {_SHOWN_FAILURES} are shown." if len(sweep.failures) > _SHOWN_FAILURES else "."
     )
-    return plain_table(
-        "failures", "Failures and retries", note, frame, {"gave up": lambda v: "yes" if v else "no"}
-    )
+    return plain_table("failures", "Failures and retries", note, frame, {"gave up": lambda v: "yes" if v else "no"})
 
 
 def _provenance(sweep: SweepRecords) -> dict[str, str]:

@@ -62,9 +62,7 @@ _BALANCE = Quantity("BS", "balance_score", ("auc", "balance_score"), three_digit
 _FREQUENT = Quantity("A-F", "auc_frequent", ("auc_frequent", "auc_frequent"), three_digits)
 _HOURS = Quantity("hours", "fit_seconds", ("training_hours", "hours"), significant, "min", 1 / 3600)
 _VECTORS = Quantity("NPV", "npv", ("compactness", "npv"), lambda v: f"{v:.0f}", "min")
-_COMPACT = Quantity(
-    "CS", "compactness", ("compactness", "compactness_e-3"), lambda v: f"{v:.1f}", "max", 1000.0
-)
+_COMPACT = Quantity("CS", "compactness", ("compactness", "compactness_e-3"), lambda v: f"{v:.1f}", "max", 1000.0)
 _GAP = Quantity("gap", "train_test_gap", ("gap", "train_minus_test_auc"), three_digits, "min")
 
 
@@ -117,9 +115,7 @@ def paper_tables(sweep: SweepRecords) -> list[Table]:
             "NPV: projection vectors of the metric. CS = 1000 A-All / NPV, larger is more compact.",
         ),
         gamma_table(sweep, paper),
-        method_table(
-            sweep, paper, "gap", "Training AUC minus test AUC", [_GAP], "Smaller is less overfitting."
-        ),
+        method_table(sweep, paper, "gap", "Training AUC minus test AUC", [_GAP], "Smaller is less overfitting."),
     ]
 
 
@@ -182,9 +178,7 @@ def gamma_table(sweep: SweepRecords, paper: pd.DataFrame) -> Table:
             f"{counts[m].index[0]:g} ({counts[m].iloc[0]} of {counts[m].sum()})" if m in counts else EMPTY
             for m in tuned
         ]
-        text[(dataset, "gamma", PAPER)] = [
-            _written(lambda v: f"{v:g}", printed.get(m, np.nan)) for m in tuned
-        ]
+        text[(dataset, "gamma", PAPER)] = [_written(lambda v: f"{v:g}", printed.get(m, np.nan)) for m in tuned]
     note = "Most frequent choice over the splits, and how often it was made."
     return Table("gamma", "Chosen regularization parameter", note, _frame(values, tuned), _frame(text, tuned))
 
@@ -209,9 +203,7 @@ def statistics_table(sweep: SweepRecords, paper: pd.DataFrame) -> Table:
     values = {}
     for dataset in table_datasets(sweep):
         of_dataset = printed[printed["dataset"] == dataset].set_index("quantity")["value"]
-        values[(dataset, "", OURS)] = pd.Series(sizes.get(dataset, {}), dtype=float).reindex(
-            list(_STATISTICS)
-        )
+        values[(dataset, "", OURS)] = pd.Series(sizes.get(dataset, {}), dtype=float).reindex(list(_STATISTICS))
         values[(dataset, "", PAPER)] = of_dataset.reindex(list(_STATISTICS))
     frame = _frame(values, _STATISTICS).rename(index=_STATISTICS).rename_axis(index="count")
     text = frame.map(lambda value: _written(lambda v: f"{v:,.0f}", value))
@@ -229,10 +221,7 @@ def plain_table(
     """A frame as it is; floats get three significant digits unless `write` says otherwise."""
     formats = write or {}
     text = pd.DataFrame(
-        {
-            column: [_plain(value, formats.get(str(column))) for value in frame[column]]
-            for column in frame.columns
-        },
+        {column: [_plain(value, formats.get(str(column))) for value in frame[column]] for column in frame.columns},
         index=frame.index,
         columns=frame.columns,
     )
@@ -250,9 +239,7 @@ def _plain(value: Any, write: Callable[[Any], str] | None) -> str:
 def _means(sweep: SweepRecords, dataset: str, quantity: Quantity) -> tuple[pd.Series, pd.Series]:
     """Mean over splits by method, and its standard error."""
     values = sweep.results[sweep.results["dataset"] == dataset]
-    groups = (
-        (values.set_index("method")[quantity.column].astype(float) * quantity.scale).dropna().groupby(level=0)
-    )
+    groups = (values.set_index("method")[quantity.column].astype(float) * quantity.scale).dropna().groupby(level=0)
     return groups.mean(), groups.sem()
 
 

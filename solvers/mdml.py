@@ -56,6 +56,8 @@ class MDML(MetricLearner):
     objective_, dual_objective_, relative_gap_ : F(M), a certified lower bound, their relative gap.
     rank_, exact_rank_ : rows of `components_`; eigenvalues of M that are not zero.
     n_iter_, n_eigh_, converged_, history_ : the course of the fit.
+    dual_weights_ : (n_pairs,) weights that prove the bound, None where the solver has none; a start for
+        another gamma on the same pairs.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class MDML(MetricLearner):
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, init: MDML | None = None) -> MDML:
+    def fit(self, X: Any, y: Any = None, *, init: Any = None) -> MDML:
         """Learn from labels: all similar pairs, `n_pairs` dissimilar ones; `init` is a fit to start from."""
         self._check_parameters()
         points, labels, backend = self._validate_fit(X, y)
@@ -106,7 +108,7 @@ class MDML(MetricLearner):
         )
         return self._solve(problem, init, seed, backend, like=X)
 
-    def fit_pairs(self, X: Any, similar: Any, dissimilar: Any, *, init: MDML | None = None) -> MDML:
+    def fit_pairs(self, X: Any, similar: Any, dissimilar: Any, *, init: Any = None) -> MDML:
         """Learn from exactly these pairs: two (m, 2) integer arrays of row indices of X."""
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
@@ -121,11 +123,11 @@ class MDML(MetricLearner):
         return self._M
 
     def _solve(
-        self, problem: PairProblem, init: MDML | None, seed: int, backend: Backend, *, like: Any
+        self, problem: PairProblem, init: Any, seed: int, backend: Backend, *, like: Any
     ) -> MDML:
         common: dict[str, Any] = {"tol": self.tol, "backend": backend}
         gamma = 0.0 if self.regularizer in ("none", "drop") else float(self.gamma)
-        metric = None if init is None else backend.asarray(init.get_mahalanobis_matrix())
+        metric = backend.asarray(init.get_mahalanobis_matrix()) if isinstance(init, MDML) else None
         if self.algorithm == "paper" or self.regularizer == "drop":
             solution = solve_published(
                 problem,
@@ -168,7 +170,7 @@ class MDML(MetricLearner):
         )
         self._set_factor(L, backend, like=like)
         self._M = to_numpy(solution.M) if is_host_data(like) else solution.M
-        self._weights = None if solution.weights is None else to_numpy(solution.weights)
+        self.dual_weights_ = None if solution.weights is None else to_numpy(solution.weights)
         spectrum = to_numpy(values)
         zero = 1e-10 if backend.dtype == backend.xp.float64 else 1e-5
         counted = int(np.sum(spectrum > zero * spectrum.max()))
@@ -196,13 +198,15 @@ class MDML(MetricLearner):
             return EntryCone(problem.similar_scatter, ENTRIES[self.regularizer](), gamma, backend.xp)
         return TraceCone(problem.similar_scatter, gamma, backend.xp)
 
-    def _first_weights(self, init: MDML | None, problem: PairProblem, backend: Backend) -> Array | None:
-        """Dual start from another fit: its own weights on these pairs, or those its metric suggests."""
+    def _first_weights(self, init: Any, problem: PairProblem, backend: Backend) -> Array | None:
+        """Dual start: weights on these pairs (given, or of another fit), else those another metric suggests."""
         if init is None:
             return None
-        weights = getattr(init, "_weights", None)
-        if weights is not None and weights.shape[0] == len(problem.dissimilar):
+        weights = getattr(init, "dual_weights_", None) if isinstance(init, MDML) else init
+        if weights is not None and weights.shape == (len(problem.dissimilar),):
             return backend.asarray(weights)
+        if not isinstance(init, MDML):
+            raise ValueError(f"init: expected a fitted MDML or weights of {len(problem.dissimilar)} pairs, got {init!r}")
         distances = problem.dissimilar.distances(backend.asarray(init.components_))
         return backend.xp.clip((self.margin - distances) / (0.1 * self.margin), 0.0, 1.0)
 

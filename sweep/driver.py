@@ -11,7 +11,7 @@ import sqlalchemy
 
 from sweep.errors import UserError, first_line
 from sweep.executors import Executor, Finished
-from sweep.fits import FitRecord, FitSpec, SplitData
+from sweep.fits import CHAIN, COLD, FitRecord, FitSpec, SplitData
 from sweep.home import Home
 from sweep.ledger import Failure, Ledger
 from sweep.plan import Plan, expected_cost, n_fits
@@ -90,10 +90,11 @@ class Driver:
     def _begin(self) -> None:
         """Ask for the fits of all studies; those in the ledger are told at once."""
         starts = [(study, study.start()) for study in self.plan.studies]
+        self.tally.total = sum(study.planned * n_fits(study.template) for study in self.plan.studies)
         self.ledger.adopt(self.sweep, (fit.key for _, fits in starts for fit in fits))
         known = {}
         for spec, record in self.ledger.records(self.sweep):
-            known[spec.key] = record.score
+            known[spec.key] = self._checked_score(spec, record)
             self._hours += occupied_seconds(record) / 3600
         self._hours += sum(failure.seconds for failure in self.ledger.failures(self.sweep)) / 3600
         self.ledger.discard(self.ledger.altered)  # so that what is computed again can be kept
@@ -103,7 +104,8 @@ class Driver:
 
     def _ask(self, study: Study, spec: FitSpec, score: float | None) -> None:
         """Queue a fit, or tell its study the score that the ledger holds."""
-        self.tally.total += n_fits(spec)
+        if not study.planned:
+            self.tally.total += n_fits(spec)
         if score is None:
             self._study[spec.key] = study
             self._queue.push(spec)
@@ -124,7 +126,11 @@ class Driver:
         """Score of a fit in the ledger, unless its row or its artifact is damaged."""
         record = self.ledger.record(spec.key)
         if record is None:
+            self.ledger.discard([spec.key])  # a row that failed its checksum would keep the new one out
             return None
+        return self._checked_score(spec, record)
+
+    def _checked_score(self, spec: FitSpec, record: FitRecord) -> float | None:
         if record.artifact and self.home.read_artifact(spec.key, record.artifact) is None:
             self.ledger.altered.append(spec.key)
             self.ledger.discard([spec.key])
@@ -143,7 +149,20 @@ class Driver:
         while self._queue and executor.room > 0 and not self._over_budget():
             spec = self._queue.pop()
             self._running[spec.key] = spec
-            executor.submit(spec, self._split(spec), lean=spec.key in self._lean)
+            executor.submit(spec, self._split(spec), warm=self._warm_start(spec), lean=spec.key in self._lean)
+
+    def _warm_start(self, spec: FitSpec) -> Any | None:
+        """Dual weights of the fit that this one starts from."""
+        if spec.start in (COLD, CHAIN):
+            return None
+        record = self.ledger.record(spec.start)
+        arrays = self.home.read_artifact(spec.start, record.artifact) if record and record.artifact else None
+        if arrays is None:
+            raise UserError(
+                f"{spec.label}: the solution it starts from is missing or damaged in {self.home.folder / 'artifacts'}; "
+                "run again to compute that one anew"
+            )
+        return arrays["weights"]
 
     def _over_budget(self) -> bool:
         """Whether the sweep file's limit is reached; what runs is finished, nothing new is started."""

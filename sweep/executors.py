@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from sweep.errors import first_line
 from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
@@ -37,8 +37,8 @@ class Executor(Protocol):
     def room(self) -> int:
         """Fits that may be submitted now."""
 
-    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
-        """Start a fit; `lean` trades speed for memory, after an attempt that ran out of it."""
+    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
+        """Start a fit, from the dual weights `warm` if given; `lean` trades speed for memory, after an attempt that ran out of it."""
 
     def wait(self, seconds: float) -> list[Finished]:
         """Fits that finished; waits up to `seconds` for the first."""
@@ -53,26 +53,26 @@ class InlineExecutor:
     slots = 1
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[FitSpec, SplitData, bool]] = deque()
+        self._queue: deque[tuple[FitSpec, SplitData, Any, bool]] = deque()
 
     @property
     def room(self) -> int:
         return 1 - len(self._queue)
 
-    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
-        self._queue.append((spec, data, lean))
+    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
+        self._queue.append((spec, data, warm, lean))
 
     def wait(self, seconds: float) -> list[Finished]:
         from threadpoolctl import threadpool_limits
 
         if not self._queue:
             return []
-        spec, data, lean = self._queue.popleft()
+        spec, data, warm, lean = self._queue.popleft()
         start = time.perf_counter()
         try:
             # One thread, as in a Ray worker: sums in another order would change the last bits.
             with threadpool_limits(1):
-                return [Finished(spec, fit_and_score(spec, data, lean=lean))]
+                return [Finished(spec, fit_and_score(spec, data, warm=warm, lean=lean))]
         except Exception as error:
             return [describe_failure(spec, error, time.perf_counter() - start)]
 

@@ -23,6 +23,9 @@ from sweep.seeds import derive_seed, digest
 # Raised whenever a change makes the same fit give another result: old records are then not reused.
 SOLVER_VERSION = 1
 
+# A fit's own start: on its own, or as the first of a chain of warm starts.
+COLD, CHAIN = "cold", "chain"
+
 # The sweep file's word for the solver -> PDML's word for it. MDML uses the sweep file's own.
 PDML_ALGORITHM = {"certified": "lbfgs", "paper": "paper"}
 
@@ -32,8 +35,8 @@ class FitSpec:
     """Everything that determines a fit's result, and nothing else.
 
     `fold` is the held-out fold of a tuning fit; None is the refit on the whole training part,
-    scored on the test part. `start` is "cold", or the key of the fit whose solution this one
-    starts from. `salt` is empty except in benchmark mode, where it keeps results from being reused.
+    scored on the test part. `start` is "cold", "chain" (cold too, with its solution kept for the next
+    of a chain), or the key of the fit whose solution this one starts from. `salt` is empty except in benchmark mode, where it keeps results from being reused.
     """
 
     dataset: str
@@ -51,7 +54,7 @@ class FitSpec:
     algorithm: str
     settings: tuple[tuple[str, Any], ...]
     seed: int
-    start: str = "cold"
+    start: str = COLD
     salt: str = ""
 
     @cached_property
@@ -122,18 +125,20 @@ class FitOutcome:
         return replace(self, record=replace(self.record, seconds=self.record.seconds | seconds))
 
 
-def fit_and_score(spec: FitSpec, data: SplitData, *, device: str = "auto", lean: bool = False) -> FitOutcome:
+def fit_and_score(
+    spec: FitSpec, data: SplitData, *, device: str = "auto", warm: Any = None, lean: bool = False
+) -> FitOutcome:
     """Run one fit and score it on the held-out fold, or on the test part for a refit.
 
-    `lean` works in small blocks, with less memory and the same result up to rounding.
+    `warm` are the dual weights of the fit that `spec.start` names. `lean` works in small blocks, with less memory and the same result up to rounding.
     """
     from solvers.backend import small_blocks
 
     with small_blocks() if lean else contextlib.nullcontext():
-        return _fit_and_score(spec, data, device)
+        return _fit_and_score(spec, data, device, warm)
 
 
-def _fit_and_score(spec: FitSpec, data: SplitData, device: str) -> FitOutcome:
+def _fit_and_score(spec: FitSpec, data: SplitData, device: str, warm: Any) -> FitOutcome:
     from solvers.backend import choose_backend, free_device_memory, synchronize
     from solvers.methods import METHODS
 
@@ -147,11 +152,13 @@ def _fit_and_score(spec: FitSpec, data: SplitData, device: str) -> FitOutcome:
     clock.lap("transfer")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an unreached tolerance is in the record (converged, relative_gap)
-        model.fit(X_fit, y_fit)
+        model.fit(X_fit, y_fit, **({} if warm is None else {"init": warm}))
     synchronize(backend.xp)
     clock.lap("solve")
     frequent = np.flatnonzero(data.class_sizes > spec.frequent_above)
     scores, arrays, theory = _score(spec, model, X_fit, y_fit, X_eval, y_eval, frequent, data.class_sizes)
+    if spec.start != COLD:
+        arrays["weights"] = model.dual_weights_
     free_device_memory(backend.xp)
     clock.lap("score")
     record = FitRecord(

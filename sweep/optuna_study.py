@@ -82,6 +82,10 @@ class OptunaStudy:
         self._batch: dict[Trial, _Running] = {}
         self._finished: dict[Trial, float] = {}
 
+    @property
+    def planned(self) -> int:
+        return 0  # what it asks for depends on what it finds
+
     def start(self) -> list[FitSpec]:
         if not self._study.trials:
             self._observe()

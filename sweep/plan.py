@@ -13,7 +13,7 @@ from sweep.data import SweepData, open_data
 from sweep.fits import FitSpec
 from sweep.home import Home
 from sweep.ledger import Ledger
-from sweep.search import GridStudy, Study, Trial
+from sweep.search import GridStudy, Study, Trial, WarmGridStudy
 from sweep.spec import Grid, SweepSpec
 
 
@@ -69,7 +69,7 @@ def _study_maker(
 ) -> Callable[[FitSpec, list[Trial]], Study]:
     """The strategy that the sweep file asks for, as a function of template and grid."""
     if spec.search == "grid" or ledger is None:
-        return GridStudy
+        return lambda template, trials: _grid_study(spec, template, trials)
     from sweep.optuna_study import OptunaStudy, open_storage
 
     options = spec.search.optuna
@@ -78,7 +78,7 @@ def _study_maker(
     def make(template: FitSpec, trials: list[Trial]) -> Study:
         tuned = METHODS[template.method].tuned
         if len(trials) == 1:
-            return GridStudy(template, trials)
+            return _grid_study(spec, template, trials)
         grid = Grid(
             gamma=[t.gamma for t in trials if t.gamma is not None] or spec.grid.gamma,
             rank=[t.rank for t in trials if t.rank is not None] or spec.grid.rank,
@@ -88,6 +88,15 @@ def _study_maker(
         )
 
     return make
+
+
+CHAINABLE = ("mdml-csfn", "mdml-cvnd", "mdml-cldd", "mdml-l2", "mdml-it")
+
+
+def _grid_study(spec: SweepSpec, template: FitSpec, trials: list[Trial]) -> Study:
+    # Chains hand dual weights on, which only the dual Newton method has.
+    chained = spec.warm and spec.algorithm == "certified" and template.method in CHAINABLE
+    return (WarmGridStudy if chained else GridStudy)(template, trials)
 
 
 def n_fits(spec: FitSpec) -> int:

@@ -64,7 +64,7 @@ class RayExecutor:
     def room(self) -> int:
         return self.slots + _AHEAD - len(self._running)
 
-    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
+    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
         from solvers.methods import METHODS
 
         if id(data) not in self._data:
@@ -72,7 +72,7 @@ class RayExecutor:
         gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
         order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
         reference = self._task.options(num_gpus=gpus, name=spec.label).remote(
-            spec, self._data[id(data)], order
+            spec, self._data[id(data)], order, warm
         )
         self._running[reference] = (spec, time.monotonic())
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from sweep.fits import FitSpec
+from sweep.fits import CHAIN, FitSpec
 
 
 @dataclass(frozen=True, order=True)
@@ -26,6 +26,10 @@ class Study(Protocol):
     """A strategy for tuning one method on one split."""
 
     template: FitSpec
+
+    @property
+    def planned(self) -> int:
+        """Tasks that are known before any has run, the refit included; 0 for a search."""
 
     def start(self) -> list[FitSpec]:
         """Fits that can run right away."""
@@ -42,10 +46,17 @@ class GridStudy:
     trials: Sequence[Trial]
     scores: dict[Trial, dict[int, float | None]] = field(default_factory=dict)
 
+    @property
+    def planned(self) -> int:
+        return 1 + (len(self.trials) * self.template.folds if len(self.trials) > 1 else 0)
+
     def start(self) -> list[FitSpec]:
         if len(self.trials) == 1:  # nothing to choose, nothing to tune
             return [self._fit(self.trials[0], None)]
         self.scores = {trial: {} for trial in self.trials}
+        return self._first_fits()
+
+    def _first_fits(self) -> list[FitSpec]:
         return [self._fit(trial, fold) for trial in self.trials for fold in range(self.template.folds)]
 
     def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
@@ -59,6 +70,32 @@ class GridStudy:
 
     def _fit(self, trial: Trial, fold: int | None) -> FitSpec:
         return replace(self.template, gamma=trial.gamma, rank=trial.rank, fold=fold)
+
+
+@dataclass
+class WarmGridStudy(GridStudy):
+    """The grid of a certified method, each fold as a chain from strong to weak regularization.
+
+    A fit starts from the solution of its stronger neighbour, which costs less than a cold start; the
+    certificate makes the result the same within the tolerance.
+    """
+
+    def _first_fits(self) -> list[FitSpec]:
+        return [replace(self._fit(self._chain[0], fold), start=CHAIN) for fold in range(self.template.folds)]
+
+    def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
+        following = super().tell(spec, score)
+        if spec.fold is None or following:
+            return following
+        place = self._chain.index(Trial(spec.gamma, spec.rank)) + 1
+        if place == len(self._chain):
+            return []
+        # A neighbour that failed has no solution to start from.
+        return [replace(self._fit(self._chain[place], spec.fold), start=CHAIN if score is None else spec.key)]
+
+    @property
+    def _chain(self) -> list[Trial]:
+        return sorted(self.trials, reverse=True)
 
 
 def best_trial(scores: Mapping[Trial, Mapping[int, float | None]], folds: int) -> Trial | None:

@@ -100,6 +100,7 @@ class SweepSpec(_Part):
     search: Literal["grid"] | OptunaSearch = "grid"
     algorithm: Literal["certified", "paper"] = "certified"
     mode: Literal["production", "benchmark"] = "production"
+    warm: bool = False
     settings: Settings = Settings()
     resources: Resources = Resources()
     budget: Budget = Budget()
@@ -124,6 +125,8 @@ class SweepSpec(_Part):
                 "resources.gpus_per_fit: a benchmark runs one fit per GPU, so expected 1 or more, "
                 f"got {self.resources.gpus_per_fit:g}; use mode: production to share GPUs"
             )
+        if self.warm and (self.mode == "benchmark" or self.search != "grid"):
+            raise ValueError("warm: chains of warm starts go with mode: production and search: grid only; remove it")
         return self
 
     def without_secrets(self) -> dict[str, Any]:

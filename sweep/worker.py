@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
 
@@ -37,7 +38,7 @@ class _Worker:
 _WORKER = _Worker()
 
 
-def run_fit(spec: FitSpec, data: SplitData, order: Order) -> FitOutcome:
+def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> FitOutcome:
     """Run one fit on the device that Ray gave to this task."""
     began = time.time()
     if order.timeout is not None:
@@ -45,7 +46,7 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order) -> FitOutcome:
         faulthandler.dump_traceback_later(order.timeout, exit=True)
     try:
         startup = _prepare(order.gpus)
-        outcome = fit_and_score(spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", lean=order.lean)
+        outcome = fit_and_score(spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", warm=warm, lean=order.lean)
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcome.with_seconds(startup=startup, queue=max(0.0, began - order.submitted))

@@ -110,7 +110,7 @@ def test_a_cut_link_ends_nothing_and_loses_nothing(shell: Shell, lab: hosts.Lab)
     head_home = lab.hosts["head"].home / "sweep-home"
     before = len(committed(head_home))
     job = shell.start("sweep submit my.yaml --cluster clusters/on-prem.yaml --home cut-home")
-    wait_until(lambda: len(committed(head_home)) > before + 40, 300, "the sweep is well under way")
+    wait_until(lambda: len(committed(head_home)) > before + 20, 300, "the sweep is well under way")
     lab.cable("worker", "down")
     cut = time.time()
     try:

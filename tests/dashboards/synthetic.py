@@ -58,9 +58,7 @@ def about(datasets: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def study_specs(
-    dataset: str, split: int, method: str, folds: int, restarts: int = 5, **changes: Any
-) -> list[FitSpec]:
+def study_specs(dataset: str, split: int, method: str, folds: int, restarts: int = 5, **changes: Any) -> list[FitSpec]:
     """Tuning fits of a method and the refit of its second-smallest setting, last."""
     tuned = METHODS[method].tuned
     gammas: Sequence[Any] = GAMMAS if "gamma" in tuned else (None,)
@@ -218,6 +216,4 @@ def insert(ledger: Ledger, rows: Sequence[tuple[FitSpec, FitRecord]]) -> None:
         )
     if values:
         with ledger._engine.begin() as connection:
-            connection.execute(
-                text("INSERT INTO fits VALUES (:key, :spec, :record, :checksum, :committed)"), values
-            )
+            connection.execute(text("INSERT INTO fits VALUES (:key, :spec, :record, :checksum, :committed)"), values)

@@ -73,9 +73,7 @@ def test_every_table_and_figure_lies_beside_the_page(written: list[Path]) -> Non
     assert page.name == "r.html"
     names = {path.name for path in files}
     assert {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")} <= names
-    assert {
-        f"{name}.{kind}" for name in ("auc", "efficiency", "claims") for kind in ("csv", "md", "tex")
-    } <= names
+    assert {f"{name}.{kind}" for name in ("auc", "efficiency", "claims") for kind in ("csv", "md", "tex")} <= names
     linked = set(re.findall(r'href="r-files/([^"]+)"', body(page)))
     assert linked <= names
     assert all(path.parent.name == "r-files" and path.stat().st_size > 0 for path in files)
@@ -133,9 +131,7 @@ def test_failures_are_listed_with_their_first_line_and_escaped(tmp_path: Path) -
     ledger = fill(home, "bad", methods=["mdml-csfn"])
     ledger.fail(
         "bad",
-        Failure(
-            "k", "digits mdml-csfn", "mdml-csfn", 2, "bug", "<script>alert(1)</script>", "", 3.0, True, 0.0
-        ),
+        Failure("k", "digits mdml-csfn", "mdml-csfn", 2, "bug", "<script>alert(1)</script>", "", 3.0, True, 0.0),
     )
     page = shown(home, ledger, "bad")
     assert "1 tasks failed for good" in page

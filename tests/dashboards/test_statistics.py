@@ -42,9 +42,7 @@ def test_the_corrected_test_holds_its_level_where_splits_overlap() -> None:
     rejections = {0.0: 0, 3 / 7: 0}
     for _ in range(300):
         sample = rng.standard_normal(100)
-        differences = [
-            rng.permutation(sample)[:30].mean() + rng.permutation(sample)[30:].mean() for _ in range(10)
-        ]
+        differences = [rng.permutation(sample)[:30].mean() + rng.permutation(sample)[30:].mean() for _ in range(10)]
         for share in rejections:
             rejections[share] += corrected_difference(differences, share).significant
     assert rejections[3 / 7] < rejections[0.0] / 2

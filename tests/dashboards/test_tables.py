@@ -72,8 +72,7 @@ def test_published_figures_are_the_papers(tables: dict[str, Table]) -> None:
 
 def test_every_published_figure_is_in_a_table(tables: dict[str, Table]) -> None:
     shown = sum(
-        int(table.frame.xs(PAPER, axis=1, level="source").notna().to_numpy().sum())
-        for table in tables.values()
+        int(table.frame.xs(PAPER, axis=1, level="source").notna().to_numpy().sum()) for table in tables.values()
     )
     assert shown == len(published())
 
@@ -102,9 +101,7 @@ def test_files_say_what_the_table_says(tables: dict[str, Table], name: str) -> N
     assert len(rows) == len(table.frame)
     first = table.frame.columns[0]
     written = [row[" ".join(part for part in first if part)] for row in rows]
-    assert [float(v) if v else None for v in written] == [
-        None if pd.isna(v) else v for v in table.frame[first]
-    ]
+    assert [float(v) if v else None for v in written] == [None if pd.isna(v) else v for v in table.frame[first]]
     body = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
     assert len(body) == len(table.text) + 2
     assert {line.replace("\\|", "").count("|") for line in body} == {len(table.text.columns) + 2}

@@ -30,9 +30,9 @@ class CountingExecutor(InlineExecutor):
         super().__init__()
         self.submitted, self._left = submitted, stop_after
 
-    def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
+    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
         self.submitted[spec.key] += 1
-        super().submit(spec, data, lean=lean)
+        super().submit(spec, data, warm=warm, lean=lean)
 
     def wait(self, seconds: float) -> list[Finished]:
         if self._left == 0:
@@ -188,3 +188,37 @@ def test_the_same_fit_gives_the_same_record_twice(tmp_path: Path) -> None:
         for ledger in (first, second)
     ]
     assert kept[0] == kept[1]
+
+
+def test_warm_chains_cost_less_end_within_the_tolerance_and_survive_a_stop(tmp_path: Path) -> None:
+    chained: dict[str, Any] = {
+        "methods": ["mdml-csfn"], "warm": True, "grid": {"gamma": [0.001, 0.01, 0.1, 1]}, "settings": {"n_pairs": 1000},
+    }  # fmt: skip
+    _, cold = run(Home(tmp_path / "cold"), InlineExecutor(), **(chained | {"warm": False}))
+    _, warm = run(Home(tmp_path / "warm"), InlineExecutor(), **chained)
+    with pytest.raises(KeyboardInterrupt):
+        run(Home(tmp_path / "stopped"), CountingExecutor(Counter(), 3), **chained)
+    _, stopped = run(Home(tmp_path / "stopped"), InlineExecutor(), **chained)
+    assert scores(stopped) == scores(warm)
+
+    def tuning(ledger: Ledger) -> dict[Any, Any]:
+        return {(s.gamma, s.fold): (s, r) for s, r in ledger.records("tiny") if s.fold is not None}
+
+    cost = [sum(r.fit["n_eigh"] for _, r in tuning(ledger).values()) for ledger in (cold, warm)]
+    assert cost[1] < 0.75 * cost[0]
+    for place, (spec, record) in tuning(warm).items():
+        assert spec.start == ("chain" if spec.gamma == 1 else tuning(warm)[(spec.gamma * 10, spec.fold)][0].key)
+        assert record.fit["objective"] == pytest.approx(tuning(cold)[place][1].fit["objective"], abs=2e-3)
+
+
+def test_a_damaged_link_of_a_chain_is_computed_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    chained: dict[str, Any] = {"methods": ["mdml-csfn"], "warm": True}
+    _, ledger = run(home, InlineExecutor(), **chained)
+    before = scores(ledger)
+    first = next(spec for spec, _ in ledger.records("tiny") if spec.start == "chain")
+    home.artifact_path(first.key).unlink()
+    submitted: Counter[str] = Counter()
+    _, ledger = run(home, CountingExecutor(submitted), **chained)
+    assert dict(submitted) == {first.key: 1}
+    assert scores(ledger) == before

@@ -67,10 +67,10 @@ def test_memory_is_saved_on_the_second_attempt(tmp_path: Path) -> None:
     leans: list[bool] = []
 
     class Watching(BreakingExecutor):
-        def submit(self, spec: FitSpec, data: SplitData, *, lean: bool = False) -> None:
+        def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
             if chosen(spec):
                 leans.append(lean)
-            super().submit(spec, data, lean=lean)
+            super().submit(spec, data, warm=warm, lean=lean)
 
     def chosen(spec: FitSpec) -> bool:
         return spec.method == "mdml-csfn" and spec.gamma == 0.1 and spec.fold == 1
