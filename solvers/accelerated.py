@@ -169,9 +169,7 @@ def solve_accelerated(
         bound = cone.shrink(pairs.scatter(alpha / m)) * margin * float(xp.mean(alpha))
         dual = max(dual, bound)
         gap = relative_gap(best, dual)
-        history.append(
-            {"n_eigh": cone.n_eigh, "seconds": time.perf_counter() - begin, "objective": best, "gap": gap}
-        )
+        history.append({"n_eigh": cone.n_eigh, "seconds": time.perf_counter() - begin, "objective": best, "gap": gap})
         if gap <= tol:
             break
         mu = min(mu, max(0.5 * gap * max(1.0, abs(best)), 1e-7 * margin))

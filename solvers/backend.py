@@ -265,9 +265,7 @@ class PairGraph:
         order = xp.argsort(rows, stable=True)
         self.slots = order % m  # which pair's weight stands in each stored entry
         self._columns = xp.take(xp.concat([second, first]), order)
-        self._row_starts = xp.searchsorted(
-            xp.take(rows, order), xp.arange(n + 1, device=self.device), side="left"
-        )
+        self._row_starts = xp.searchsorted(xp.take(rows, order), xp.arange(n + 1, device=self.device), side="left")
 
     def stacked(self, stack: int) -> tuple[Array, Array]:
         """Column indices and row starts of the block-diagonal matrix with `stack` copies."""

@@ -135,9 +135,7 @@ def _check_classification(y: np.ndarray) -> None:
     check_classification_targets(y)
 
 
-def factorize(
-    M: Array, *, rank_tol: float, n_components: int | None, backend: Backend
-) -> tuple[Array, Array, Array]:
+def factorize(M: Array, *, rank_tol: float, n_components: int | None, backend: Backend) -> tuple[Array, Array, Array]:
     """L (k, D) with L'L = M up to eigenvalues below rank_tol x the largest; and M's eigenpairs."""
     values, vectors = eigh(M, xp=backend.xp)
     L = factor_from_eigenpairs(values, vectors, rank_tol=rank_tol, n_components=n_components, backend=backend)

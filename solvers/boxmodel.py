@@ -124,9 +124,7 @@ def _newton_target(
         return xp.astype(xp.sum((Z @ S) * Z, axis=1), q.dtype)
 
     right = xp.take(response, sample)
-    q = _conjugate_gradient(
-        lambda v: v + weight * apply(v), right, 40 if tight else 10, 0.01 if tight else 0.1, xp=xp
-    )
+    q = _conjugate_gradient(lambda v: v + weight * apply(v), right, 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
     if stride > 1:
         S = model.T * (xp.matrix_transpose(Z) @ (xp.astype(weight * q, Z.dtype)[:, None] * Z))
         forms = model.pairs.quadratic_forms(model.Y, S, xp.take(model.chosen, free))

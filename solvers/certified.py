@@ -313,9 +313,7 @@ class _Newton:
     def _search(self, point: _Point, change: Array, slope: float, smoothing: float) -> _Point | None:
         """Backtracking on the smoothed dual; G is linear in the step, so each trial is one eigendecomposition."""
         p, xp = self.p, self.xp
-        direction = xp.astype(
-            -p.pairs.scatter(xp.astype(change / len(p.pairs), self.kind), self.X), p.backend.dtype
-        )
+        direction = xp.astype(-p.pairs.scatter(xp.astype(change / len(p.pairs), self.kind), self.X), p.backend.dtype)
 
         def smoothed(at: _Point) -> float:
             return at.value - smoothing / 2 * float(xp.mean(at.alpha * at.alpha))
@@ -343,9 +341,7 @@ class _Newton:
         values = self.xp.clip(values, 0.0, None)
         objective = p.objective(M, values, p.distances(values, vectors))
         g, dual = p.dual(self.alpha)
-        exact_rank = int(
-            self.xp.sum(self.xp.astype(p.penalty.maximizer(-g / p.gamma, xp=self.xp) > 0, self.xp.int64))
-        )
+        exact_rank = int(self.xp.sum(self.xp.astype(p.penalty.maximizer(-g / p.gamma, xp=self.xp) > 0, self.xp.int64)))
         tol = self.tol / 0.95 if self.kind != p.backend.dtype else self.tol
         gap = relative_gap(objective, dual)
         self.history[-1] |= {"n_eigh": p.n_eigh, "objective": objective, "gap": gap}

@@ -74,14 +74,10 @@ class ILHD(MetricLearner):
         if self.n_bits < 1:
             raise ValueError(f"n_bits: expected at least 1, got {self.n_bits}")
         if not 0 < self.feature_share <= 1:
-            raise ValueError(
-                f"feature_share: expected a number above 0 and at most 1, got {self.feature_share}"
-            )
+            raise ValueError(f"feature_share: expected a number above 0 and at most 1, got {self.feature_share}")
         points, labels, _ = self._validate_fit(_on_host(X), _on_host(y))
         if self.classes_.size < 2:
-            raise ValueError(
-                "ilhd: y has one class only, so no code can tell classes apart; give at least two"
-            )
+            raise ValueError("ilhd: y has one class only, so no code can tell classes apart; give at least two")
         # Kernel values do not depend on the origin; their rounding errors do.
         self._origin = np.mean(points, axis=0)
         self._points = points - self._origin

@@ -126,9 +126,7 @@ class ITML(MahalanobisLearner):
     def _draw(self, X: Array, labels: np.ndarray, backend: Backend) -> _Problem:
         """Pairs at positive distance, and the bounds."""
         if np.bincount(labels).size < 2:
-            raise ValueError(
-                "pairs: y has one class only, so no dissimilar pair exists; give at least two classes"
-            )
+            raise ValueError("pairs: y has one class only, so no dissimilar pair exists; give at least two classes")
         rng = np.random.default_rng(self.random_state)
         dissimilar = draw_dissimilar(labels, self.n_pairs, rng=rng)
         similar = draw_similar(labels, self.n_pairs, rng=rng)
@@ -226,8 +224,6 @@ class _Problem:
         log_det = float(xp.sum(xp.log(inverse_values)))
         slack, _ = self.loss(self.pairs.projected_distances(self.pairs.X @ half))
         multipliers = shrink * signs * slope
-        dual = log_det + self.slack_weight * float(
-            xp.sum(xp.log(1 - shrink * slope * bounds / self.slack_weight))
-        )
+        dual = log_det + self.slack_weight * float(xp.sum(xp.log(1 - shrink * slope * bounds / self.slack_weight)))
         divergence = float(xp.sum(1 / inverse_values)) + log_det - int(values.shape[0])
         return _Certified(half @ xp.matrix_transpose(half), to_numpy(multipliers), divergence + slack, dual)

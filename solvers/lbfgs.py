@@ -163,9 +163,7 @@ def _shorter(state: _State, value: Array, *, xp: Namespace) -> Array:
     return state.step * xp.where(usable, xp.clip(ratio, 0.1, 0.5), xp.full_like(ratio, 0.1))
 
 
-def _direction(
-    state: _State, gradient: Array, scale: Array, slot: int, *, xp: Namespace
-) -> tuple[Array, Array]:
+def _direction(state: _State, gradient: Array, scale: Array, slot: int, *, xp: Namespace) -> tuple[Array, Array]:
     """-H gradient by the compact form of L-BFGS, and its slope.
 
     With R the upper triangle of S Y' in order of age, u = R^-1 S g and c the scale:

@@ -64,16 +64,12 @@ class LDML(MahalanobisLearner):
         """Learn from points X (n, D) and labels y (n,)."""
         points, labels, backend = self._validate_fit(X, y)
         if np.bincount(labels).size < 2:
-            raise ValueError(
-                "pairs: y has one class only, so no dissimilar pair exists; give at least two classes"
-            )
+            raise ValueError("pairs: y has one class only, so no dissimilar pair exists; give at least two classes")
         xp = backend.xp
         rng = np.random.default_rng(self.random_state)
         dissimilar = draw_dissimilar(labels, self.n_pairs, rng=rng)
         similar = draw_similar(labels, self.n_pairs, rng=rng)
-        first, second = (
-            backend.indices(np.concatenate(ends)) for ends in zip(similar, dissimilar, strict=True)
-        )
+        first, second = (backend.indices(np.concatenate(ends)) for ends in zip(similar, dissimilar, strict=True))
         pairs = PairSet(points, first, second, xp=xp)
         is_similar = backend.asarray((np.arange(len(pairs)) < similar[0].size).astype(np.float64))
         bias = 1.0

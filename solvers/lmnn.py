@@ -91,13 +91,9 @@ class LMNN(MahalanobisLearner):
         points, labels, backend = self._validate_fit(X, y)
         counts = np.bincount(labels)
         if counts.size < 2:
-            raise ValueError(
-                "lmnn: y has one class only, so there are no impostors; give at least two classes"
-            )
+            raise ValueError("lmnn: y has one class only, so there are no impostors; give at least two classes")
         if counts.max() < 2:
-            raise ValueError(
-                "lmnn: every class has one example, so no example has a target; give a class two"
-            )
+            raise ValueError("lmnn: every class has one example, so no example has a target; give a class two")
         triplets = _Triplets(points, labels, self.n_neighbors, self.push, backend)
         scale = triplets.best_scale()
         found = triplets.search(math.sqrt(scale) * points, self.max_impostors)
@@ -222,9 +218,7 @@ class _Triplets:
         # slope (slack - smoothing slope / 2) is the hinge, with a parabola on [0, smoothing].
         push = self.push / n
         pull = (1 - self.push) / n
-        value = pull * float(xp.sum(near * self.valid)) + push * float(
-            xp.sum(slope * (slack - smoothing * slope / 2))
-        )
+        value = pull * float(xp.sum(near * self.valid)) + push * float(xp.sum(slope * (slack - smoothing * slope / 2)))
         near_weights = pull * self.valid + push * group_sum(found.anchors, n, slope, xp=xp)
         return value, xp.concat([xp.reshape(near_weights, (-1,)), -push * xp.sum(slope, axis=1)])
 

@@ -122,9 +122,7 @@ class MDML(MetricLearner):
         super().get_mahalanobis_matrix()
         return self._M
 
-    def _solve(
-        self, problem: PairProblem, init: Any, seed: int, backend: Backend, *, like: Any
-    ) -> MDML:
+    def _solve(self, problem: PairProblem, init: Any, seed: int, backend: Backend, *, like: Any) -> MDML:
         common: dict[str, Any] = {"tol": self.tol, "backend": backend}
         gamma = 0.0 if self.regularizer in ("none", "drop") else float(self.gamma)
         metric = backend.asarray(init.get_mahalanobis_matrix()) if isinstance(init, MDML) else None
@@ -178,9 +176,7 @@ class MDML(MetricLearner):
         self.objective_ = solution.objective
         self.dual_objective_ = solution.dual_objective
         self.relative_gap_ = (
-            None
-            if solution.dual_objective is None
-            else relative_gap(solution.objective, solution.dual_objective)
+            None if solution.dual_objective is None else relative_gap(solution.objective, solution.dual_objective)
         )
         self.n_iter_, self.n_eigh_ = solution.n_iter, solution.n_eigh
         self.converged_, self.history_ = solution.converged, solution.history
@@ -206,7 +202,9 @@ class MDML(MetricLearner):
         if weights is not None and weights.shape == (len(problem.dissimilar),):
             return backend.asarray(weights)
         if not isinstance(init, MDML):
-            raise ValueError(f"init: expected a fitted MDML or weights of {len(problem.dissimilar)} pairs, got {init!r}")
+            raise ValueError(
+                f"init: expected a fitted MDML or weights of {len(problem.dissimilar)} pairs, got {init!r}"
+            )
         distances = problem.dissimilar.distances(backend.asarray(init.components_))
         return backend.xp.clip((self.margin - distances) / (0.1 * self.margin), 0.0, 1.0)
 
@@ -219,9 +217,7 @@ class MDML(MetricLearner):
 
     def _check_parameters(self) -> None:
         if self.regularizer not in REGULARIZERS:
-            raise ValueError(
-                f"regularizer: expected one of {', '.join(REGULARIZERS)}, got {self.regularizer!r}"
-            )
+            raise ValueError(f"regularizer: expected one of {', '.join(REGULARIZERS)}, got {self.regularizer!r}")
         if not (math.isfinite(self.gamma) and self.gamma >= 0):
             raise ValueError(f"gamma: expected a number >= 0, got {self.gamma!r}")
         if not self.epsilon > 0:
@@ -233,9 +229,7 @@ class MDML(MetricLearner):
         if self.cldd_prox not in ("corrected", "printed"):
             raise ValueError(f"cldd_prox: expected 'corrected' or 'printed', got {self.cldd_prox!r}")
         if self.cldd_prox == "printed" and self.algorithm != "paper":
-            raise ValueError(
-                "cldd_prox: the printed formula minimises nothing, so it goes with algorithm='paper' only"
-            )
+            raise ValueError("cldd_prox: the printed formula minimises nothing, so it goes with algorithm='paper' only")
         if self.regularizer == "drop" and self.gamma >= 1:
             raise ValueError(f"gamma: for drop it is a probability below 1, got {self.gamma!r}")
         if not self.tol > 0:

@@ -122,13 +122,9 @@ def problem_from_labels(
     """
     counts = np.bincount(labels)
     if counts.size < 2:
-        raise ValueError(
-            "pairs: y has one class only, so no dissimilar pair exists; give at least two classes"
-        )
+        raise ValueError("pairs: y has one class only, so no dissimilar pair exists; give at least two classes")
     if counts.max() < 2:
-        raise ValueError(
-            "pairs: every class has one example, so no similar pair exists; give one at least two"
-        )
+        raise ValueError("pairs: every class has one example, so no similar pair exists; give one at least two")
     first, second = draw_dissimilar(labels, n_pairs, oversample=oversample, rng=rng)
     return PairProblem(
         similar_scatter=within_class_scatter(X, labels, oversample=oversample, backend=backend),
@@ -149,15 +145,11 @@ def problem_from_pairs(
     for name, pairs in (("similar", similar), ("dissimilar", dissimilar)):
         indices = np.asarray(pairs)
         if indices.ndim != 2 or indices.shape[1] != 2 or not np.issubdtype(indices.dtype, np.integer):
-            raise ValueError(
-                f"{name}: expected an integer array of shape (m, 2), got {indices.dtype} {indices.shape}"
-            )
+            raise ValueError(f"{name}: expected an integer array of shape (m, 2), got {indices.dtype} {indices.shape}")
         if indices.shape[0] == 0:
             raise ValueError(f"{name}: expected at least one pair, got none")
         if indices.min() < 0 or indices.max() >= n:
-            raise ValueError(
-                f"{name}: expected row indices from 0 to {n - 1}, got {indices.min()} to {indices.max()}"
-            )
+            raise ValueError(f"{name}: expected row indices from 0 to {n - 1}, got {indices.min()} to {indices.max()}")
         sets[name] = PairSet(X, backend.indices(indices[:, 0]), backend.indices(indices[:, 1]), xp=xp)
     m = len(sets["similar"])
     weights = xp.full((m,), 1.0 / m, dtype=backend.dtype, device=backend.device)
@@ -213,9 +205,7 @@ def draw_dissimilar(
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     if not oversample and count_dissimilar(labels) <= n_pairs:
         later = [order[start + count :] for start, count in zip(starts, counts, strict=True)]
-        first = [
-            np.repeat(order[s : s + c], rest.size) for s, c, rest in zip(starts, counts, later, strict=True)
-        ]
+        first = [np.repeat(order[s : s + c], rest.size) for s, c, rest in zip(starts, counts, later, strict=True)]
         second = [np.tile(rest, c) for c, rest in zip(counts, later, strict=True)]
         return np.concatenate(first), np.concatenate(second)
     if oversample:

@@ -294,14 +294,10 @@ class PDML(MetricLearner):
         xp = backend.xp
 
         def evaluate(A: Array) -> tuple[Array, Array]:
-            smoothing = xp.full(
-                (A.shape[0],), _LEVELS[-1] * self.margin, dtype=backend.dtype, device=backend.device
-            )
+            smoothing = xp.full((A.shape[0],), _LEVELS[-1] * self.margin, dtype=backend.dtype, device=backend.device)
             return objective.smoothed(A, smoothing)
 
-        return stiefel.minimize_orthonormal(
-            evaluate, start, tol=self.tol, max_iter=max_iter, xp=xp, on_check=record
-        )
+        return stiefel.minimize_orthonormal(evaluate, start, tol=self.tol, max_iter=max_iter, xp=xp, on_check=record)
 
     def _paper(
         self,

@@ -111,9 +111,7 @@ def _tangent(A: Array, gradient: Array, *, xp: Namespace) -> Array:
     return gradient - (A @ xp.matrix_transpose(gradient)) @ A
 
 
-def _round(
-    state: _State, evaluate: Callable[[Array], tuple[Array, Array]], tol: float, *, xp: Namespace
-) -> _State:
+def _round(state: _State, evaluate: Callable[[Array], tuple[Array, Array]], tol: float, *, xp: Namespace) -> _State:
     """One trial point for every restart."""
     trial = cayley(state.current, state.gradient, state.step, xp=xp)
     value, gradient = evaluate(trial)

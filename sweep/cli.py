@@ -48,9 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"orthosweep {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    command = _command(
-        commands, "run", "run a sweep; run again, it goes on where it stopped", "sweep run my.yaml"
-    )
+    command = _command(commands, "run", "run a sweep; run again, it goes on where it stopped", "sweep run my.yaml")
     command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
     command.add_argument("--name", help="another name than the sweep file's")
     command.add_argument(
@@ -65,18 +63,19 @@ def build_parser() -> argparse.ArgumentParser:
     _add_home(command)
     _add_json(command)
 
-    command = _command(commands, "plan", "show what would run", "sweep plan my.yaml")
+    command = _command(
+        commands, "plan", "show what would run, and how long it would take", "sweep plan my.yaml --pilot --gpus 1,8,40"
+    )
     command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
+    command.add_argument("--pilot", action="store_true", help="run a few of the fits first, to estimate the time")
+    command.add_argument("--gpus", dest="workers", metavar="N,N,...", help="estimate for so many fits at a time")
+    command.add_argument("--address", help="where the pilot fits run, as in `sweep run`")
     _add_home(command)
     _add_json(command)
 
-    command = _command(
-        commands, "status", "done, running, failed, left, expected end", "sweep status quickstart"
-    )
+    command = _command(commands, "status", "done, running, failed, left, expected end", "sweep status quickstart")
     _add_name(command, optional=True)
-    command.add_argument(
-        "--watch", action="store_true", help="a live view of the whole terminal, until Ctrl-C"
-    )
+    command.add_argument("--watch", action="store_true", help="a live view of the whole terminal, until Ctrl-C")
     _add_cluster(command)
     _add_home(command)
     _add_json(command)
@@ -91,9 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--format", choices=("table", "csv", "json"), default="table")
     _add_home(command)
 
-    command = _command(
-        commands, "compare", "convex against non-convex: fits, time, ratios", "sweep compare quickstart"
-    )
+    command = _command(commands, "compare", "convex against non-convex: fits, time, ratios", "sweep compare quickstart")
     _add_name(command)
     _add_home(command)
     _add_json(command)
@@ -102,9 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
         commands, "report", "tables and figures in one HTML file", "sweep report quickstart -o report.html"
     )
     _add_name(command)
-    command.add_argument(
-        "-o", "--output", metavar="FILE.html", help="default: reports/NAME.html under the home"
-    )
+    command.add_argument("-o", "--output", metavar="FILE.html", help="default: reports/NAME.html under the home")
     command.add_argument("--price", type=float, metavar="P", help="price of a GPU-hour; adds the cost")
     _add_home(command)
 
@@ -117,12 +112,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_name(command)
     command.add_argument("--method", help="default: the method with the best test AUC")
     command.add_argument("--dataset", help="default: the only one of the sweep")
-    command.add_argument(
-        "-o", "--output", metavar="FOLDER", help="default: exports/NAME-METHOD under the home"
-    )
-    command.add_argument(
-        "--register", metavar="MODEL", help="register it under this name in the sweep's MLflow store"
-    )
+    command.add_argument("-o", "--output", metavar="FOLDER", help="default: exports/NAME-METHOD under the home")
+    command.add_argument("--register", metavar="MODEL", help="register it under this name in the sweep's MLflow store")
     _add_home(command)
 
     command = _command(commands, "methods", "the 31 methods", "sweep methods --json")
@@ -158,9 +149,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("spec", metavar="SPEC", help=SPEC_HELP)
     command.add_argument("--name", help="another name than the sweep file's")
-    command.add_argument(
-        "--detach", action="store_true", help="do not wait for the end; submit again to attach"
-    )
+    command.add_argument("--detach", action="store_true", help="do not wait for the end; submit again to attach")
     _add_cluster(command)
     _add_remote_home(command)
     _add_home(command)
@@ -182,18 +171,10 @@ def build_parser() -> argparse.ArgumentParser:
         "look at every node and say what is wrong",
         "sweep doctor --address auto --gpus 4 --wait 600",
     )
-    command.add_argument(
-        "spec", metavar="SPEC", nargs="?", help="also check the servers that this sweep file names"
-    )
-    command.add_argument(
-        "--address", help="Ray cluster to look at: 'auto' or host:port; by default this machine"
-    )
-    command.add_argument(
-        "--gpus", type=int, default=0, metavar="N", help="GPUs that there should be (default 0)"
-    )
-    command.add_argument(
-        "--wait", type=float, default=60, metavar="SECONDS", help="time for them to come (default 60)"
-    )
+    command.add_argument("spec", metavar="SPEC", nargs="?", help="also check the servers that this sweep file names")
+    command.add_argument("--address", help="Ray cluster to look at: 'auto' or host:port; by default this machine")
+    command.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs that there should be (default 0)")
+    command.add_argument("--wait", type=float, default=60, metavar="SECONDS", help="time for them to come (default 60)")
     _add_json(command)
     return parser
 
@@ -216,9 +197,7 @@ def _add_home(command: argparse.ArgumentParser) -> None:
 
 def _add_cluster(command: argparse.ArgumentParser) -> None:
     command.add_argument("--cluster", metavar="FILE", help="a file of clusters/ that `ray up` has brought up")
-    command.add_argument(
-        "--address", metavar="URL", help="a cluster's job server, as in http://127.0.0.1:8265"
-    )
+    command.add_argument("--address", metavar="URL", help="a cluster's job server, as in http://127.0.0.1:8265")
 
 
 def _add_remote_home(command: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from sweep import __version__
 from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR
 from sweep.errors import UserError, nearest
 from sweep.home import Home
+from sweep.progress import duration as _duration
 from sweep.tables import print_json, print_table, write_csv
 
 
@@ -38,13 +39,9 @@ def run(options: Namespace) -> int:
         with ledger.exclusive(spec.name):
             plan = make_plan(spec, home, ledger)
             for refusal in plan.refused:
-                progress.note(
-                    f"not run: {refusal.dataset} {refusal.method} {refusal.setting}: {refusal.reason}"
-                )
+                progress.note(f"not run: {refusal.dataset} {refusal.method} {refusal.setting}: {refusal.reason}")
             ledger.open_sweep(spec.name, spec.without_secrets(), _about(plan))
-            recorder = Recorder(
-                spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note
-            )
+            recorder = Recorder(spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note)
             driver = Driver(
                 plan,
                 home=home,
@@ -57,6 +54,7 @@ def run(options: Namespace) -> int:
             progress.finish(tally)
             if driver.stopped:
                 progress.note(f"stopped: {driver.stopped}")
+            _say_prediction(home, spec.name, driver, progress)
             recorder.finish()
             for key in ledger.altered:
                 progress.note(f"damaged record {key} was found and computed again")
@@ -71,7 +69,8 @@ def run(options: Namespace) -> int:
 
 
 def plan(options: Namespace) -> int:
-    """Print what a sweep would run."""
+    """Print what a sweep would run, and how long it would take where that is known."""
+    from sweep.forecast import forecast
     from sweep.ledger import open_ledger
     from sweep.plan import make_plan, n_fits
     from sweep.spec import load_spec
@@ -79,34 +78,84 @@ def plan(options: Namespace) -> int:
     spec = load_spec(options.spec)
     home = Home(options.home)
     made = make_plan(spec, home)
-    finished: set[str] = set()
-    if home.folder.exists():
-        ledger = open_ledger(spec.tracking.ledger, home)
-        finished = ledger.keys()
+    if options.pilot:
+        _run_pilot(options, spec, home, made)
+    ledger = open_ledger(spec.tracking.ledger, home) if home.folder.exists() else None
+    finished = ledger.keys() if ledger else set()
     rows: list[dict[str, Any]] = []
     for study in made.studies:
         fits = study.start()
-        cached = sum(n_fits(fit) for fit in fits if fit.key in finished)
-        template = study.template
-        tuned = len(fits) > 1
         rows.append(
             {
-                "dataset": template.dataset,
-                "split": template.split,
-                "method": template.method,
+                "dataset": study.template.dataset,
+                "split": study.template.split,
+                "method": study.template.method,
                 "fits": sum(map(n_fits, fits)),
-                "refits": n_fits(template) if tuned else 0,
-                "there already": cached,
+                "refits": n_fits(study.template) if len(fits) > 1 else 0,
+                "there already": sum(n_fits(fit) for fit in fits if fit.key in finished),
             }
         )
     refused = [vars(refusal) for refusal in made.refused]
+    known = list(ledger.records_of(made.data)) if ledger else []
+    estimate = forecast(made.studies, known, finished, _numbers(options.workers))
+    if known:
+        home.write_state(f"{spec.name}.forecast", {"wall_seconds": estimate.wall_seconds})
     if options.json:
-        print_json({"fits": rows, "refused": refused})
+        print_json({"fits": rows, "refused": refused, "forecast": vars(estimate) if known else None})
         return EXIT_DONE
     print_table(rows, title=f"{spec.name}: {sum(r['fits'] + r['refits'] for r in rows)} fits")
     if refused:
         print_table(refused, title="refused")
+    if not known:
+        _say("How long it takes is not known yet: --pilot runs a few of the fits (they are kept) and estimates it")
+        return EXIT_DONE
+    low, expected, high = estimate.busy_hours
+    print_table([{"left to compute": f"{expected:.3g} worker-hours", "between": f"{low:.3g}", "and": f"{high:.3g}"}])
+    print_table(
+        [
+            {"workers (GPUs)": n, "wall time": _duration(expected), "between": _duration(low), "and": _duration(high)}
+            for n, (low, expected, high) in estimate.wall_seconds.items()
+        ]
+    )
     return EXIT_DONE
+
+
+def _run_pilot(options: Namespace, spec: Any, home: Home, made: Any) -> None:
+    """Run the pilot fits of a plan; they stay in the ledger, so the sweep itself will not repeat them."""
+    from dataclasses import replace
+
+    from sweep.driver import Driver
+    from sweep.forecast import pilot_studies
+    from sweep.ledger import open_ledger
+    from sweep.progress import Progress
+
+    name = f"{spec.name}.pilot"
+    progress = Progress(name)
+    with home.lock(), _terminate_as_interrupt():
+        ledger = open_ledger(spec.tracking.ledger, home, progress.note)
+        pilot = replace(made, spec=_renamed(spec, name), studies=pilot_studies(made.studies))
+        driver = Driver(
+            pilot,
+            home=home,
+            ledger=ledger,
+            make_executor=lambda: _executor(options.address, 0, spec),
+            recorder=None,
+            progress=progress,
+        )
+        progress.finish(driver.run())
+
+
+def _numbers(text: str | None) -> list[int]:
+    """'1,8,40' as numbers of workers; by default what this machine runs at a time."""
+    if text is None:
+        return [os.cpu_count() or 1]
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise UserError(f"--gpus: expected numbers above 0 like 1,8,40, got {text!r}")
+    return numbers
 
 
 def status(options: Namespace) -> int:
@@ -389,6 +438,15 @@ def _print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
     print(verdict(comparisons))  # noqa: T201
 
 
+def _say_prediction(home: Home, name: str, driver: Any, progress: Any) -> None:
+    """What `sweep plan` had predicted beside what it was, if the whole of it ran just now."""
+    predicted = home.read_state(f"{name}.forecast").get("wall_seconds", {}).get(str(driver.workers))
+    if predicted and driver.tally.done == driver.tally.total and driver.seconds > 1:
+        low, expected, high = map(_duration, predicted)
+        took = _duration(driver.seconds)
+        progress.note(f"predicted {expected} ({low} to {high}) on {driver.workers} workers, took {took}")
+
+
 def _say_where_next(home: str, name: str) -> None:
     suffix = "" if home == "sweep-home" else f" --home {home}"
     _say("Where to look next:")
@@ -435,9 +493,7 @@ def _renamed(spec: Any, name: str) -> Any:
     try:
         return type(spec).model_validate(spec.model_dump() | {"name": name})
     except ValidationError:
-        raise UserError(
-            f"--name: expected lower-case letters, digits, '.', '_' or '-', got {name!r}"
-        ) from None
+        raise UserError(f"--name: expected lower-case letters, digits, '.', '_' or '-', got {name!r}") from None
 
 
 def _open(folder: str) -> tuple[Home, Any]:
@@ -446,9 +502,7 @@ def _open(folder: str) -> tuple[Home, Any]:
 
     home = Home(folder)
     if not (home.ledger_path.exists() or home.ledger_setting != "sqlite"):
-        raise UserError(
-            f"--home: {folder} holds no sweep yet; start one with `sweep run quickstart --home {folder}`"
-        )
+        raise UserError(f"--home: {folder} holds no sweep yet; start one with `sweep run quickstart --home {folder}`")
     return home, open_ledger(home.ledger_setting, home, _say)
 
 

@@ -115,9 +115,7 @@ def _driver() -> dict[str, Any]:
         return {"error": "nvidia-smi did not answer within 30 s"}
     rows = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines() if line.strip()]
     if answer.returncode or not rows:
-        return {
-            "error": (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["nvidia-smi lists no GPU"]
-        }
+        return {"error": (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["nvidia-smi lists no GPU"]}
     return {
         "version": rows[0][0],
         "gpus": [{"name": row[1], "memory_gb": float(row[2]) / 1000} for row in rows],
@@ -265,9 +263,7 @@ def _gpu_problems(node: Node) -> list[Problem]:
 
 def _remedy(error: str) -> str:
     """The driver alone does not bring CUDA's libraries; whatever else breaks a device is in its logs."""
-    if re.search(
-        r"lib(nvrtc|cublas|cusolver|cusparse|curand|cufft)|DynamicLibNotFound|cannot open shared", error
-    ):
+    if re.search(r"lib(nvrtc|cublas|cusolver|cusparse|curand|cufft)|DynamicLibNotFound|cannot open shared", error):
         return "install CUDA's libraries: pip install 'cupy-cuda12x[ctk]' (or cuda13x)"
     return "look at nvidia-smi and dmesg there"
 

@@ -49,7 +49,7 @@ class Driver:
         home: Home,
         ledger: Ledger,
         make_executor: Callable[[], Executor],
-        recorder: Recorder,
+        recorder: Recorder | None,
         progress: Progress,
     ) -> None:
         self.plan, self.home, self.ledger, self.recorder, self.progress = (
@@ -61,6 +61,8 @@ class Driver:
         )
         self.sweep = plan.spec.name
         self.tally = Tally()
+        self.workers = 0  # fits that run at the same time
+        self._started: float | None = None
         self.stopped: str | None = None  # why it ended before everything ran
         self._hours = 0.0  # that fits of this sweep have kept a worker busy, in all runs
         self._began = time.monotonic()
@@ -86,6 +88,11 @@ class Driver:
             if self._executor is not None:
                 self._executor.close()
         return self.tally
+
+    @property
+    def seconds(self) -> float:
+        """Since the first fit could start."""
+        return 0.0 if self._started is None else time.monotonic() - self._started
 
     def _begin(self) -> None:
         """Ask for the fits of all studies; those in the ledger are told at once."""
@@ -139,8 +146,9 @@ class Driver:
 
     def _executor_now(self) -> Executor:
         if self._executor is None:
-            self.progress.note("starting Ray")
+            self.progress.note("starting workers")
             self._executor = self._make_executor()
+            self.workers, self._started = self._executor.slots, time.monotonic()
             self.progress.note(f"running on {self._executor.place}")
         return self._executor
 
@@ -204,7 +212,8 @@ class Driver:
         self._hours += occupied_seconds(record) / 3600
         self.tally.done += n_fits(spec)
         self._tell(self._study.pop(spec.key), spec, record.score)
-        self.recorder.poke()
+        if self.recorder is not None:
+            self.recorder.poke()
 
     def _keep(self, spec: FitSpec, record: FitRecord, arrays: dict[str, Any]) -> FitRecord:
         """Artifact first, then the row that names its checksum: a row never promises what is not there."""

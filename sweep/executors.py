@@ -38,7 +38,10 @@ class Executor(Protocol):
         """Fits that may be submitted now."""
 
     def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
-        """Start a fit, from the dual weights `warm` if given; `lean` trades speed for memory, after an attempt that ran out of it."""
+        """Start a fit, from the dual weights `warm` if given.
+
+        `lean` trades speed for memory, after an attempt that ran out of it.
+        """
 
     def wait(self, seconds: float) -> list[Finished]:
         """Fits that finished; waits up to `seconds` for the first."""

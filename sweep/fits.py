@@ -36,7 +36,8 @@ class FitSpec:
 
     `fold` is the held-out fold of a tuning fit; None is the refit on the whole training part,
     scored on the test part. `start` is "cold", "chain" (cold too, with its solution kept for the next
-    of a chain), or the key of the fit whose solution this one starts from. `salt` is empty except in benchmark mode, where it keeps results from being reused.
+    of a chain), or the key of the fit whose solution this one starts from. `salt` is empty except in
+    benchmark mode, where it keeps results from being reused.
     """
 
     dataset: str
@@ -130,7 +131,8 @@ def fit_and_score(
 ) -> FitOutcome:
     """Run one fit and score it on the held-out fold, or on the test part for a refit.
 
-    `warm` are the dual weights of the fit that `spec.start` names. `lean` works in small blocks, with less memory and the same result up to rounding.
+    `warm` are the dual weights of the fit that `spec.start` names. `lean` works in small blocks, with
+    less memory and the same result up to rounding.
     """
     from solvers.backend import small_blocks
 
@@ -277,9 +279,7 @@ _KEPT = (
 def _fit_numbers(model: Any) -> dict[str, Any]:
     numbers = {name.rstrip("_"): _plain(getattr(model, name)) for name in _KEPT if hasattr(model, name)}
     params = model.get_params() | getattr(model, "resolved_params_", {})
-    numbers["params"] = {
-        k: v for k, v in params.items() if v is None or isinstance(v, str | int | float | bool)
-    }
+    numbers["params"] = {k: v for k, v in params.items() if v is None or isinstance(v, str | int | float | bool)}
     return numbers
 
 

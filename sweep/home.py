@@ -77,8 +77,7 @@ class Home:
                 file.seek(0)
                 owner = file.read().strip() or "another process"
                 raise UserError(
-                    f"{self.folder}: a sweep is already running here ({owner}); "
-                    "wait for it, or use another --home"
+                    f"{self.folder}: a sweep is already running here ({owner}); wait for it, or use another --home"
                 ) from None
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")

@@ -46,9 +46,7 @@ def job_server(address: str | None, cluster: str | None) -> Iterator[Any]:
 
 def _client(url: str) -> Any:
     if not url.startswith(("http://", "https://")):
-        raise UserError(
-            f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {url!r}"
-        )
+        raise UserError(f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {url!r}")
     use_token()
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
@@ -97,9 +95,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], cluster: str) ->
         if process.poll() is not None:
             assert process.stdout is not None
             lines = process.stdout.read().decode(errors="replace").strip().splitlines()
-            raise UserError(
-                f"--cluster: {cluster}: cannot reach its head: {lines[-1] if lines else 'no answer'}"
-            )
+            raise UserError(f"--cluster: {cluster}: cannot reach its head: {lines[-1] if lines else 'no answer'}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.2)

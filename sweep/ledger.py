@@ -104,9 +104,7 @@ class Ledger:
     def about(self, name: str) -> dict[str, Any]:
         """Versions, machine and data fingerprints of a sweep's latest run."""
         with self._engine.connect() as connection:
-            row = connection.execute(
-                text("SELECT about FROM sweeps WHERE name = :name"), {"name": name}
-            ).first()
+            row = connection.execute(text("SELECT about FROM sweeps WHERE name = :name"), {"name": name}).first()
         return json.loads(row[0]) if row else {}
 
     def adopt(self, sweep: str, keys: Iterable[str]) -> None:
@@ -114,9 +112,7 @@ class Ledger:
         rows = [{"sweep": sweep, "key": key} for key in keys]
         if rows:
             with self._engine.begin() as connection:
-                connection.execute(
-                    text("INSERT INTO members VALUES (:sweep, :key) ON CONFLICT DO NOTHING"), rows
-                )
+                connection.execute(text("INSERT INTO members VALUES (:sweep, :key) ON CONFLICT DO NOTHING"), rows)
 
     # -- fits -----------------------------------------------------------------------------------
 
@@ -164,6 +160,12 @@ class Ledger:
             " WHERE m.sweep = :sweep ORDER BY f.key",
             {"sweep": sweep},
         )
+
+    def records_of(self, datasets: Iterable[str]) -> Iterator[tuple[FitSpec, FitRecord]]:
+        """All finished fits on these datasets, of whatever sweep."""
+        for name in datasets:
+            query = "SELECT key, spec, record, checksum FROM fits WHERE spec LIKE :dataset"
+            yield from self._read(query, {"dataset": f'%"dataset": "{name}"%'})
 
     def observations(self, template: FitSpec) -> dict[Trial, dict[int, float]]:
         """Scores of finished tuning fits that differ from `template` in gamma, rank and fold only."""
@@ -244,9 +246,7 @@ class Ledger:
         lock = int(hashlib.sha256(sweep.encode()).hexdigest()[:15], 16)
         with self._engine.connect() as connection:
             if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": lock}).scalar():
-                raise UserError(
-                    f"{sweep}: a driver is already running this sweep on the same database; wait for it"
-                )
+                raise UserError(f"{sweep}: a driver is already running this sweep on the same database; wait for it")
             yield
 
 

@@ -64,9 +64,7 @@ class OptunaStudy:
         self.template, self.options = template, options
         self._space: dict[str, Any] = {}
         if "gamma" in tuned:
-            self._space["gamma"] = optuna.distributions.FloatDistribution(
-                grid.gamma[0], grid.gamma[-1], log=True
-            )
+            self._space["gamma"] = optuna.distributions.FloatDistribution(grid.gamma[0], grid.gamma[-1], log=True)
         if "rank" in tuned:
             self._space["rank"] = optuna.distributions.IntDistribution(grid.rank[0], grid.rank[-1], log=True)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -95,9 +93,7 @@ class OptunaStudy:
             if t.user_attrs.get("observed") and t.value is not None
         }
         known = [Trial(t.gamma, t.rank) for t in self._finished]
-        return [
-            self._fit(trial, fold) for trial in known for fold in range(self.template.folds)
-        ] + self._next_batch()
+        return [self._fit(trial, fold) for trial in known for fold in range(self.template.folds)] + self._next_batch()
 
     def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
         running = self._batch.get(Trial(spec.gamma, spec.rank))
@@ -191,9 +187,7 @@ class OptunaStudy:
         for running in sorted(self._batch.values(), key=lambda r: r.number):
             value = None
             if running.state == TrialState.COMPLETE:
-                value = (
-                    sum(score for score in running.scores.values() if score is not None) / self.template.folds
-                )
+                value = sum(score for score in running.scores.values() if score is not None) / self.template.folds
                 self._finished[running.trial] = value
             self._study.tell(running.number, value, state=running.state, skip_if_finished=True)
 
@@ -207,9 +201,7 @@ class OptunaStudy:
         """Hand finished trials of earlier sweeps to the study."""
         for trial, scores in sorted(self._observations().items()):
             params = {
-                name: value
-                for name, value in (("gamma", trial.gamma), ("rank", trial.rank))
-                if name in self._space
+                name: value for name, value in (("gamma", trial.gamma), ("rank", trial.rank)) if name in self._space
             }
             inside = all(self._space[name]._contains(value) for name, value in params.items())
             if inside and len(scores) == self.template.folds:

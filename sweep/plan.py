@@ -64,9 +64,7 @@ def make_plan(spec: SweepSpec, home: Home, ledger: Ledger | None = None) -> Plan
     return Plan(spec, data, studies, refused)
 
 
-def _study_maker(
-    spec: SweepSpec, home: Home, ledger: Ledger | None
-) -> Callable[[FitSpec, list[Trial]], Study]:
+def _study_maker(spec: SweepSpec, home: Home, ledger: Ledger | None) -> Callable[[FitSpec, list[Trial]], Study]:
     """The strategy that the sweep file asks for, as a function of template and grid."""
     if spec.search == "grid" or ledger is None:
         return lambda template, trials: _grid_study(spec, template, trials)
@@ -83,9 +81,7 @@ def _study_maker(
             gamma=[t.gamma for t in trials if t.gamma is not None] or spec.grid.gamma,
             rank=[t.rank for t in trials if t.rank is not None] or spec.grid.rank,
         )
-        return OptunaStudy(
-            template, grid, tuned, options, storage, lambda: ledger.observations(template), spec.name
-        )
+        return OptunaStudy(template, grid, tuned, options, storage, lambda: ledger.observations(template), spec.name)
 
     return make
 

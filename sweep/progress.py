@@ -73,11 +73,7 @@ class Progress:
 
     def _line(self, state: dict[str, Any]) -> str:
         remaining = state["seconds_left"]
-        end = (
-            time.strftime("%H:%M:%S", time.localtime(time.time() + remaining))
-            if remaining is not None
-            else "?"
-        )
+        end = time.strftime("%H:%M:%S", time.localtime(time.time() + remaining)) if remaining is not None else "?"
         now = f" | {state['running'][0]}" if state["running"] else ""
         more = f" +{len(state['running']) - 1}" if len(state["running"]) > 1 else ""
         return (
@@ -100,6 +96,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
+    """Seconds in the unit people would use."""
     """12 s, 3 min 04 s, 2 h 07 min."""
     if seconds < 60:
         return f"{seconds:.0f} s"

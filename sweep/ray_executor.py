@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sweep.errors import UserError, first_line
 from sweep.executors import Finished, classify, describe_failure
-from sweep.fits import FitSpec, SplitData
+from sweep.fits import FitOutcome, FitSpec, SplitData
 from sweep.jobs import use_token
 from sweep.worker import Order, run_fit
 
@@ -26,7 +27,13 @@ class RayExecutor:
     """Submits fits to a Ray cluster: one that it starts here, or the one at `address`."""
 
     def __init__(
-        self, address: str | None, *, gpus_per_fit: float, gpus: int = 0, timeout: float | None = None
+        self,
+        address: str | None,
+        *,
+        gpus_per_fit: float,
+        gpus: int = 0,
+        timeout: float | None = None,
+        function: Callable[..., FitOutcome] = run_fit,
     ) -> None:
         """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more."""
         ray = connect(address)
@@ -41,7 +48,7 @@ class RayExecutor:
             max_retries=0,
             # By default a GPU task's process ends with it, and every fit would pay for the start-up.
             max_calls=0,
-        )(run_fit)
+        )(function)
         self._looked, self._slots = float("-inf"), 1
         self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
@@ -71,9 +78,7 @@ class RayExecutor:
             self._data[id(data)] = self._ray.put(data)
         gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
         order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
-        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(
-            spec, self._data[id(data)], order, warm
-        )
+        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, self._data[id(data)], order, warm)
         self._running[reference] = (spec, time.monotonic())
 
     def wait(self, seconds: float) -> list[Finished]:

@@ -193,11 +193,7 @@ class Recorder:
     def _contents(self) -> Iterator[RunContent]:
         """What MLflow should hold, from the ledger alone."""
         about = self.ledger.about(self.sweep)
-        common = {
-            f"sweep.{name}": str(value)
-            for name, value in about.items()
-            if isinstance(value, str | int | float)
-        }
+        common = {f"sweep.{name}": str(value) for name, value in about.items() if isinstance(value, str | int | float)}
         for study in group_records(self.ledger.records(self.sweep)):
             for folds in study.tuning.values():
                 if len(folds) == study.folds:
@@ -265,9 +261,7 @@ def _trial_run(
     for fold, r in enumerate(records):
         metrics.append(("fold_auc", r.score, fold))
         metrics += [
-            (f"fold_{name}", r.fit[name], fold)
-            for name in ("objective", "relative_gap")
-            if _number(r.fit.get(name))
+            (f"fold_{name}", r.fit[name], fold) for name in ("objective", "relative_gap") if _number(r.fit.get(name))
         ]
     metrics.append(("cv_auc", sum(r.score for r in records) / len(records), 0))
     metrics.append(("fit_seconds", sum(r.seconds["solve"] for r in records), 0))
@@ -297,9 +291,7 @@ def _trial_run(
     )
 
 
-def _method_run(
-    sweep: str, study: StudyRecords, row: dict[str, Any], common: dict[str, str], home: Home
-) -> RunContent:
+def _method_run(sweep: str, study: StudyRecords, row: dict[str, Any], common: dict[str, str], home: Home) -> RunContent:
     """A method: the refit of its best trial, scored on the test part, with all that tuning cost."""
     assert study.refit is not None
     spec, record = study.refit
@@ -309,9 +301,7 @@ def _method_run(
         if _number(value) and name not in ("split", "gamma", "rank")
     ]
     metrics += [
-        (name.replace("theory.", "theory/"), float(value), 0)
-        for name, value in record.theory.items()
-        if _number(value)
+        (name.replace("theory.", "theory/"), float(value), 0) for name, value in record.theory.items() if _number(value)
     ]
     best: float = float("-inf")
     objectives = record.fit.get("restart_objectives") or []

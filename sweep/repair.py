@@ -18,9 +18,7 @@ def set_damaged_aside(path: Path, note: Callable[[str], None]) -> Path | None:
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).replace(aside.with_name(aside.name + suffix))
-    note(
-        f"{path.name} is damaged; it is now {aside.name}, what can be read of it is kept, the rest is computed again"
-    )
+    note(f"{path.name} is damaged; it is now {aside.name}, what can be read of it is kept, the rest is computed again")
     return aside
 
 

@@ -68,8 +68,7 @@ class StudyRecords:
 
     def _fold_scores(self) -> dict[Trial, dict[int, float]]:
         return {
-            trial: {fold: record.score for fold, (_, record) in folds.items()}
-            for trial, folds in self.tuning.items()
+            trial: {fold: record.score for fold, (_, record) in folds.items()} for trial, folds in self.tuning.items()
         }
 
     def best_score(self) -> float | None:
@@ -142,9 +141,7 @@ def result_row(study: StudyRecords) -> dict[str, Any] | None:
         "n_restarts": spec.restarts,
         "fit_seconds": sum(record.seconds["solve"] for _, record in fits),
         "tuning_seconds": tuning_seconds if tuning else refit.seconds["solve"],
-        "wall_seconds": sum(
-            sum(record.seconds.values()) - record.seconds.get("queue", 0.0) for _, record in fits
-        ),
+        "wall_seconds": sum(sum(record.seconds.values()) - record.seconds.get("queue", 0.0) for _, record in fits),
         "n_eigh": sum(int(record.fit.get("n_eigh") or 0) for _, record in fits),
         "relative_gap": max(gaps) if gaps else None,
         "objective": refit.fit.get("objective"),

@@ -147,9 +147,7 @@ class _PlacedError(ValueError):
 def preset_names() -> list[str]:
     """Names of the sweep files that ship with the package."""
     return sorted(
-        entry.name[:-5]
-        for entry in (resources.files("sweep") / "presets").iterdir()
-        if entry.name.endswith(".yaml")
+        entry.name[:-5] for entry in (resources.files("sweep") / "presets").iterdir() if entry.name.endswith(".yaml")
     )
 
 
@@ -159,9 +157,7 @@ def load_spec(source: str) -> SweepSpec:
         return parse_spec((resources.files("sweep") / "presets" / f"{source}.yaml").read_text(), source)
     path = Path(source)
     if not path.is_file():
-        raise UserError(
-            f"{source}: no such sweep file, and no preset of that name.{nearest(source, preset_names())}"
-        )
+        raise UserError(f"{source}: no such sweep file, and no preset of that name.{nearest(source, preset_names())}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -179,9 +175,7 @@ def parse_spec(text: str, where: str) -> SweepSpec:
         place = f"{where}:{mark.line + 1}" if mark else where
         raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(values, dict):
-        raise UserError(
-            f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}"
-        )
+        raise UserError(f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}")
     try:
         return SweepSpec.model_validate(values)
     except ValidationError as error:
@@ -216,9 +210,7 @@ def _describe(error: ValidationError, document: yaml.Node | None, where: str) ->
         return f"{start}: unknown key.{nearest(str(location[-1]), _fields_at(location[:-1]))}"
     if problem["type"] == "missing":
         return f"{start}: this key is required"
-    message = (
-        problem["msg"].replace("Input should be", "expected").replace("String should", "expected text to")
-    )
+    message = problem["msg"].replace("Input should be", "expected").replace("String should", "expected text to")
     return f"{start}: {message}, got {problem['input']!r}"
 
 

@@ -93,9 +93,7 @@ def stage(spec: SweepSpec, folder: Path) -> None:
             shutil.copyfile(path, target)
             choice = choice.model_copy(update={"name": f"data/{path.name}"})
         elif path.suffix and not path.is_absolute():
-            raise UserError(
-                f"{path}: no such file; a dataset that is on the cluster only needs its full path there"
-            )
+            raise UserError(f"{path}: no such file; a dataset that is on the cluster only needs its full path there")
         choices.append(choice)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if size > _LARGEST_UPLOAD:

@@ -82,9 +82,7 @@ def watch(home: Home, ledger: Ledger, names: Sequence[str]) -> int:
         return 0
 
 
-def sweep_view(
-    home: Home, ledger: Ledger, name: str, spec: Mapping[str, Any], snapshot: Snapshot
-) -> RenderableType:
+def sweep_view(home: Home, ledger: Ledger, name: str, spec: Mapping[str, Any], snapshot: Snapshot) -> RenderableType:
     """One sweep as a panel."""
     state = home.read_state(name)
     running = home.is_locked() and time.time() - state.get("updated", 0) < 60

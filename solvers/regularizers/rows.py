@@ -37,9 +37,7 @@ class RowRegularizer:
     eigendecompositions: ClassVar[int] = 0
     curvature: ClassVar[float] = 1.0
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         """Omega(A), shape (...), and its gradient, shape (..., k, D), for A (..., k, D).
 
         With `rounding` delta (...), |x| is taken as sqrt(x^2 + delta^2) - delta by those that use it:
@@ -63,9 +61,7 @@ class NoRowPenalty(RowRegularizer):
     nonnegative: ClassVar[bool] = True
     curvature: ClassVar[float] = 0.0
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         return _total(xp.zeros_like(A), xp=xp), xp.zeros_like(A)
 
 
@@ -75,9 +71,7 @@ class SquaredFrobenius(RowRegularizer):
 
     nonnegative: ClassVar[bool] = True
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         excess = _gram(A, xp=xp) - _identity(A, xp=xp)
         return _total(excess * excess, xp=xp), 4 * excess @ A
 
@@ -89,9 +83,7 @@ class VonNeumann(RowRegularizer):
     nonnegative: ClassVar[bool] = True
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         values, vectors = eigh(_gram(A, xp=xp), xp=xp)
         values = xp.clip(values, _SMALLEST_EIGENVALUE, None)
         logs = xp.log(values)
@@ -105,9 +97,7 @@ class LogDeterminant(RowRegularizer):
     nonnegative: ClassVar[bool] = True
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         values, vectors = eigh(_gram(A, xp=xp), xp=xp)
         values = xp.clip(values, _SMALLEST_EIGENVALUE, None)
         gradient = 2 * _spectral(vectors, 1 - 1 / values, A, xp=xp)
@@ -124,9 +114,7 @@ class DeterminantOfCovariance(RowRegularizer):
     delta: float = 1e-6
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         D = A.shape[-1]
         centred = A - xp.mean(A, axis=-1, keepdims=True)
         value, inverse_times = _minus_log_det(_gram(centred, xp=xp) / D, self.delta, centred, xp=xp)
@@ -143,9 +131,7 @@ class CosineSimilarity(RowRegularizer):
     absolute: bool = False
     curvature: ClassVar[float] = 0.0
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         units, norms = _normalize(A, xp=xp)
         cosines = _off_diagonal(_gram(units, xp=xp), xp=xp)
         sizes, slopes = cosines, xp.ones_like(cosines)
@@ -169,9 +155,7 @@ class DeterminantalPointProcess(RowRegularizer):
     delta: float = 1e-6
     eigendecompositions: ClassVar[int] = 1
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         if self.kernel == "linear":
             value, inverse_times = _minus_log_det(_gram(A, xp=xp), self.delta, A, xp=xp)
             return value, -2 * inverse_times
@@ -203,9 +187,7 @@ class Incoherence(RowRegularizer):
     delta: float = 1e-6
     curvature: ClassVar[float] = 0.1
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         k = A.shape[-2]
         if k == 1:
             return _total(xp.zeros_like(A), xp=xp), xp.zeros_like(A)
@@ -236,9 +218,7 @@ class Decorrelation(RowRegularizer):
     nonnegative: ClassVar[bool] = True
     curvature: ClassVar[float] = 0.0
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         projected = A @ xp.matrix_transpose(self.root)
         C = _off_diagonal(_gram(projected, xp=xp), xp=xp)
         return _total(C * C, xp=xp) / 2, 2 * (C @ projected) @ self.root
@@ -255,9 +235,7 @@ class VariationalGram(RowRegularizer):
     diagonal: float | None = None
     nonnegative: ClassVar[bool] = True
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         k = A.shape[-2]
         on_diagonal = float(k - 1) if self.diagonal is None else self.diagonal
         G = _gram(A, xp=xp)
@@ -272,9 +250,7 @@ class MutualAngles(RowRegularizer):
 
     curvature: ClassVar[float] = 0.1
 
-    def value_and_gradient(
-        self, A: Array, rounding: Array | None = None, *, xp: Namespace
-    ) -> tuple[Array, Array]:
+    def value_and_gradient(self, A: Array, rounding: Array | None = None, *, xp: Namespace) -> tuple[Array, Array]:
         k = A.shape[-2]
         if k == 1:
             return _total(xp.zeros_like(A), xp=xp), xp.zeros_like(A)

@@ -127,9 +127,7 @@ class ClassGeometry:
         return gain / (4 * (math.sqrt(b0 * b0 + gain) + b0)) if gain > 0 else 0.0
 
 
-def class_geometry(
-    means: np.ndarray, counts: np.ndarray, noise: float, noise_published: float
-) -> ClassGeometry:
+def class_geometry(means: np.ndarray, counts: np.ndarray, noise: float, noise_published: float) -> ClassGeometry:
     """Geometry of classes with means (K, D) and sizes (K,); K >= 2."""
     share = counts / counts.sum()
     centred = means - share @ means

@@ -38,9 +38,7 @@ class Budget:
     def spend(self, n_bytes: int) -> None:
         self.left -= n_bytes
         if self.left < 0:
-            raise UserError(
-                f"{self.where}: holds more than {self.most:,} bytes, expected less; is it the right file?"
-            )
+            raise UserError(f"{self.where}: holds more than {self.most:,} bytes, expected less; is it the right file?")
 
 
 class BoundedReader(io.RawIOBase):
@@ -146,9 +144,7 @@ def _tar_files(path: Path, wanted: Wanted, budget: Budget) -> Files:
 def _folder_files(path: Path, wanted: Wanted) -> Files:
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
-        inside = [
-            path.joinpath(*file.relative_to(path).parts[:depth]) for depth in range(1, name.count("/") + 2)
-        ]
+        inside = [path.joinpath(*file.relative_to(path).parts[:depth]) for depth in range(1, name.count("/") + 2)]
         if wanted(name) and file.is_file() and not any(part.is_symlink() for part in inside):
             with naming_damage(str(file)):
                 opened = file.open("rb")

@@ -57,9 +57,7 @@ def write_dataset(dataset: Dataset, cache: Path, *, origin: str) -> Path:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); use another folder or make room"
-        ) from error
+        raise UserError(f"{path}: cannot be written ({error.strerror}); use another folder or make room") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -86,9 +84,7 @@ def read_dataset(path: Path) -> Dataset:
     except DAMAGE as error:
         raise UserError(f"{path}: damaged ({error}); delete it and prepare the dataset again") from error
     if not sound:
-        raise UserError(
-            f"{path}: the content does not match its fingerprint; delete it and prepare the dataset again"
-        )
+        raise UserError(f"{path}: the content does not match its fingerprint; delete it and prepare the dataset again")
     return dataset
 
 

@@ -190,8 +190,7 @@ DATASETS: dict[str, DatasetInfo] = {
         frequent_above=1000,
         pca=None,
         source="https://archive.ics.uci.edu/dataset/240/human+activity+recognition+using+smartphones",
-        files="the official archive, its 'UCI HAR Dataset' folder,"
-        " or an .npz with X_train, y_train, X_test, y_test",
+        files="the official archive, its 'UCI HAR Dataset' folder, or an .npz with X_train, y_train, X_test, y_test",
         terms="cite Anguita et al. 2013; no commercial use",
         # The paper scales the other six; these features lie within -1 and 1 already.
         scaling="none",

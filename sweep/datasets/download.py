@@ -31,9 +31,7 @@ def fetch(download: Download, folder: Path, progress: Callable[[str], None]) -> 
                 while chunk := response.read(_CHUNK):
                     received += len(chunk)
                     if received > download.most_bytes:
-                        raise UserError(
-                            f"{download.url}: sends more than {download.most_bytes:,} bytes; not the file"
-                        )
+                        raise UserError(f"{download.url}: sends more than {download.most_bytes:,} bytes; not the file")
                     hasher.update(chunk)
                     file.write(chunk)
                     progress(f"{path.name}: {received / 1e6:.0f} MB")

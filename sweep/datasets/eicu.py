@@ -85,16 +85,12 @@ def _primary_diagnoses(path: Path) -> tuple[np.ndarray, np.ndarray]:
     }
     earliest: dict[int, tuple[int, int, str]] = {}
     for batch in read_table(path, "diagnosis", columns):
-        for stay, offset, number, disease, priority in zip(
-            *(batch[name].to_pylist() for name in columns), strict=True
-        ):
+        for stay, offset, number, disease, priority in zip(*(batch[name].to_pylist() for name in columns), strict=True):
             if priority == "Primary" and disease and None not in (stay, offset, number):
                 entry = (offset, number, disease)
                 earliest[stay] = min(entry, earliest.get(stay, entry))
     if not earliest:
-        raise UserError(
-            f"{path}: diagnosis has no row with diagnosispriority Primary, so there is nothing to learn"
-        )
+        raise UserError(f"{path}: diagnosis has no row with diagnosispriority Primary, so there is nothing to learn")
     ids = np.array(sorted(earliest), dtype=np.int64)
     return ids, np.array([earliest[stay][2] for stay in ids.tolist()])
 

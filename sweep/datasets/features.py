@@ -134,9 +134,7 @@ def _average_vectors(counts: Any, vectors: np.ndarray) -> np.ndarray:
 def _ranges(X: Any) -> tuple[np.ndarray, np.ndarray]:
     """Minimum and 1 / (maximum - minimum) per feature, the latter 0 for a constant feature."""
     if sp.issparse(X):
-        low, high = (
-            np.asarray(bound.todense(), dtype=np.float64).ravel() for bound in (X.min(axis=0), X.max(axis=0))
-        )
+        low, high = (np.asarray(bound.todense(), dtype=np.float64).ravel() for bound in (X.min(axis=0), X.max(axis=0)))
     else:
         low, high = X.min(axis=0), X.max(axis=0)
     span = high - low

@@ -54,9 +54,7 @@ def _from_texts(path: Path, progress: Callable[[str], None]) -> tuple[np.ndarray
             progress(f"act: {name}: {len(found[base_name(name)]):,} rows")
     missing = [name for name in _TEXTS if name not in found]
     if missing:
-        raise UserError(
-            f"{path}: no {missing[0]} in it; expected the UCI HAR Dataset archive or folder, or an .npz"
-        )
+        raise UserError(f"{path}: no {missing[0]} in it; expected the UCI HAR Dataset archive or folder, or an .npz")
     for name, values in found.items():
         expected = N_FEATURES if name.startswith("X") else 1
         if values.shape[1] != expected:
@@ -75,9 +73,7 @@ def _text_files(path: Path, inner: IO[bytes]) -> Files:
     def wanted(name: str) -> bool:
         return base_name(name) in _TEXTS
 
-    for name, file in read_files(
-        path, lambda name: wanted(name) or name.endswith(".zip"), most_bytes=_MOST_BYTES
-    ):
+    for name, file in read_files(path, lambda name: wanted(name) or name.endswith(".zip"), most_bytes=_MOST_BYTES):
         if name.endswith(".zip"):
             shutil.copyfileobj(file, inner)
             yield from zip_files(inner, wanted, f"{path}: {name}", most_bytes=_MOST_BYTES)

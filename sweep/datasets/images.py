@@ -51,9 +51,7 @@ def _load(
     images, class_names = annotations(path)
     missing = [image for image, _ in images if not image.is_file()]
     if missing or not images:
-        raise UserError(
-            f"{path}: {len(missing)} of {len(images)} annotated images are not there: {missing[:1]}"
-        )
+        raise UserError(f"{path}: {len(missing)} of {len(images)} annotated images are not there: {missing[:1]}")
     numbers, y = np.unique([number for _, number in images], return_inverse=True)
     X = _vgg16_features([image for image, _ in images], path, name, progress)
     return Dataset(
@@ -73,9 +71,7 @@ def _cars_annotations(path: Path) -> Annotations:
     try:
         content = loadmat(file, squeeze_me=True, struct_as_record=False)
         rows = np.atleast_1d(content["annotations"])
-        images = [
-            (_inside(path, str(row.relative_im_path), file), int(getattr(row, "class"))) for row in rows
-        ]
+        images = [(_inside(path, str(row.relative_im_path), file), int(getattr(row, "class"))) for row in rows]
         names = [str(name) for name in np.atleast_1d(content["class_names"])]
     except FileNotFoundError as error:
         raise UserError(f"{path}: no cars_annos.mat in it, expected next to car_ims/") from error
@@ -91,9 +87,7 @@ def _birds_annotations(path: Path) -> Annotations:
     images = []
     for number, image in _numbered_lines(path / "images.txt").items():
         if not labels.get(number, "").isdecimal():
-            raise UserError(
-                f"{path}: image_class_labels.txt gives no class number for image {number} of images.txt"
-            )
+            raise UserError(f"{path}: image_class_labels.txt gives no class number for image {number} of images.txt")
         images.append((_inside(path / "images", image, path / "images.txt"), int(labels[number])))
     return images, _numbered_lines(path / "classes.txt")
 
@@ -101,9 +95,7 @@ def _birds_annotations(path: Path) -> Annotations:
 def _numbered_lines(file: Path) -> dict[int, str]:
     """Lines "number text" of an annotation file."""
     try:
-        pairs = [
-            line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()
-        ]
+        pairs = [line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         return {int(number): text.strip() for number, text in pairs}
     except OSError as error:
         raise UserError(f"{file}: {error.strerror}; expected the annotation files of CUB-200-2011") from error
@@ -136,9 +128,7 @@ def _vgg16_features(images: list[Path], path: Path, name: str, progress: Callabl
     try:
         model.load_state_dict(torch.load(weights[0], map_location="cpu", weights_only=True))
     except Exception as error:  # torch raises many kinds on a file that is none
-        raise UserError(
-            f"{weights[0]}: not the weights of torchvision's VGG16 ({str(error)[:100]!r})"
-        ) from error
+        raise UserError(f"{weights[0]}: not the weights of torchvision's VGG16 ({str(error)[:100]!r})") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     # Up to the ReLU of the second fully-connected layer: dropout and the classes are left out.
     model.classifier = model.classifier[:5]

@@ -65,9 +65,7 @@ def _primary_diagnoses(path: Path) -> tuple[np.ndarray, np.ndarray]:
         if place == 1 and code and admission is not None
     }
     if not primary:
-        raise UserError(
-            f"{path}: DIAGNOSES_ICD has no row with SEQ_NUM 1 and a code, so there is nothing to learn"
-        )
+        raise UserError(f"{path}: DIAGNOSES_ICD has no row with SEQ_NUM 1 and a code, so there is nothing to learn")
     ids = np.array(sorted(primary), dtype=np.int64)
     return ids, np.array([primary[admission] for admission in ids.tolist()])
 
@@ -116,9 +114,7 @@ def _labs(path: Path, ids: np.ndarray, progress: Callable[[str], None]) -> tuple
     return temporal.finish()
 
 
-def _notes(
-    path: Path, ids: np.ndarray, progress: Callable[[str], None]
-) -> tuple[sp.csr_matrix, list[str], int]:
+def _notes(path: Path, ids: np.ndarray, progress: Callable[[str], None]) -> tuple[sp.csr_matrix, list[str], int]:
     """Word counts per admission, the words, and the number of notes read."""
     counter, n_notes = WordCounter(len(ids)), 0
     if not has_table(path, "NOTEEVENTS"):

@@ -76,9 +76,7 @@ def _from_npz(path: Path, label: str | None) -> tuple[Any, np.ndarray, tuple[str
         X: Any = arrays["X"]
     elif {"data", "indices", "indptr", "shape"} <= set(arrays):
         if arrays.get("format", np.array("csr")).item() not in ("csr", b"csr"):
-            raise UserError(
-                f"{path}: the sparse matrix is stored as {arrays['format'].item()!r}, expected 'csr'"
-            )
+            raise UserError(f"{path}: the sparse matrix is stored as {arrays['format'].item()!r}, expected 'csr'")
         try:
             X = sp.csr_matrix(
                 (arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"].tolist())
@@ -108,9 +106,7 @@ def _from_table(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray, 
     table = _read_table(path)
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
     if "" in names:
-        raise UserError(
-            f"{path}: column {names.index('') + 1} has no name; is it a row number? Name it or drop it"
-        )
+        raise UserError(f"{path}: column {names.index('') + 1} has no name; is it a row number? Name it or drop it")
     if len(set(names)) < len(names):
         raise UserError(f"{path}: column {max(names, key=names.count)!r} occurs more than once; rename one")
     label_name = _label_name(names, label, path)
@@ -130,9 +126,7 @@ def _from_table(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray, 
             raise UserError(f"{path}: column {name!r} holds NaN or infinity (row {row}); fill or drop it")
     labels = table[label_name]
     if labels.null_count:
-        raise UserError(
-            f"{path}: column {label_name!r}: {labels.null_count} labels are missing; drop those rows"
-        )
+        raise UserError(f"{path}: column {label_name!r}: {labels.null_count} labels are missing; drop those rows")
     y, classes = encode_labels(np.array(labels.to_pylist()), f"{path}: {label_name}")
     return X, y, classes
 

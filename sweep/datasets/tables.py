@@ -57,9 +57,7 @@ def read_table(
                 yield {name: batch.column(name) for name in columns}
         except pa.ArrowInvalid as error:
             text = str(error).split("\n", 1)[0]
-            raise UserError(
-                f"{where}: not a readable CSV table in UTF-8 ({text}); get the file again"
-            ) from error
+            raise UserError(f"{where}: not a readable CSV table in UTF-8 ({text}); get the file again") from error
 
 
 def _header(line: bytes, where: str) -> list[str]:

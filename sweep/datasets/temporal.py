@@ -73,17 +73,14 @@ class TemporalFeatures:
         matrix.eliminate_zeros()
         # An item of which no example has a value says nothing.
         measured = np.isin(np.arange(len(names)), place[code])
-        return matrix[:, np.repeat(measured, 3)], [
-            name for name, use in zip(names, measured, strict=True) if use
-        ]
+        return matrix[:, np.repeat(measured, 3)], [name for name, use in zip(names, measured, strict=True) if use]
 
     def _merge(self) -> None:
         nothing = np.zeros(0, dtype=np.int64)
         empty = (nothing, np.zeros(0), np.zeros(0))
         events = [np.concatenate(column) for column in zip(*self._events or [empty], strict=True)]
         totals = [
-            np.concatenate(column)
-            for column in zip(*self._totals or [(nothing, np.zeros(0), nothing)], strict=True)
+            np.concatenate(column) for column in zip(*self._totals or [(nothing, np.zeros(0), nothing)], strict=True)
         ]
         self._events, self._totals = [_ends(*events)], [_totals(*totals)]
         self._merged, self._pending = len(self._events[0][0]), 0

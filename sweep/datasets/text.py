@@ -95,9 +95,7 @@ def load_reuters(path: Path, progress: Callable[[str], None]) -> Dataset:
         documents[base_name(name)] = _reuters_documents(file.read().decode("latin-1"), f"{path}: {name}")
         progress(f"reuters: {name}: {len(documents[base_name(name)])} documents with one topic")
     if not documents:
-        raise UserError(
-            f"{path}: no .sgm file, expected reut2-000.sgm to reut2-021.sgm; is it Reuters-21578?"
-        )
+        raise UserError(f"{path}: no .sgm file, expected reut2-000.sgm to reut2-021.sgm; is it Reuters-21578?")
     kept = [document for name in sorted(documents) for document in documents[name]]
     sizes = Counter(topic for topic, _ in kept)
     kept = [(topic, text) for topic, text in kept if sizes[topic] >= 3]
@@ -142,9 +140,7 @@ def load_news(path: Path, progress: Callable[[str], None]) -> Dataset:
         if len(documents) % 5000 == 0:
             progress(f"news: {len(documents):,} messages")
     if not documents:
-        raise UserError(
-            f"{path}: no message, expected 20news-bydate-train/GROUP/NUMBER; is it 20 Newsgroups?"
-        )
+        raise UserError(f"{path}: no message, expected 20news-bydate-train/GROUP/NUMBER; is it 20 Newsgroups?")
     return _text_dataset("news", [(group, text) for _, group, text in sorted(documents)], path, "")
 
 
@@ -154,9 +150,7 @@ def _text_dataset(name: str, documents: list[tuple[str, str]], path: Path, notes
         counter.add(row, text)
     counts, words = counter.finish()
     if len(documents) < 2 or not words:
-        raise UserError(
-            f"{path}: {len(documents)} documents with {len(words)} common words; too few to learn from"
-        )
+        raise UserError(f"{path}: {len(documents)} documents with {len(words)} common words; too few to learn from")
     classes, y = np.unique([label for label, _ in documents], return_inverse=True)
     return Dataset(
         name=name,

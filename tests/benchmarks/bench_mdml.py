@@ -45,9 +45,7 @@ def test_certificate_of_1e_5_over_the_grid(name: str) -> None:
             rows.append((regularizer, gamma, f"{model.relative_gap_:.1e}", f"{above:.1e}", model.n_eigh_))
             assert model.relative_gap_ <= 1e-5
             assert above <= 1e-5
-    print_table(
-        f"{name}, 3,000 pairs, tol 1e-5", ("regularizer", "gamma", "gap", "above reference", "eigh"), rows
-    )
+    print_table(f"{name}, 3,000 pairs, tol 1e-5", ("regularizer", "gamma", "gap", "above reference", "eigh"), rows)
 
 
 @pytest.mark.parametrize("regularizer", ["csfn", "cldd", "tr", "l1"])
@@ -74,9 +72,7 @@ def test_agreement_with_cvxpy(regularizer: str) -> None:
         "l1": lambda: cp.sum(cp.abs(M)),
     }[regularizer]()
     best = cp.Problem(cp.Minimize(loss + gamma * penalty)).solve()
-    print(
-        f"\n{regularizer}: ours {model.objective_:.8f}, bound {model.dual_objective_:.8f}, CVXPY {best:.8f}"
-    )
+    print(f"\n{regularizer}: ours {model.objective_:.8f}, bound {model.dual_objective_:.8f}, CVXPY {best:.8f}")
     assert model.objective_ == pytest.approx(best, abs=2e-4)
     assert model.dual_objective_ <= best + 2e-4
 
@@ -100,9 +96,7 @@ def test_eigendecompositions_to_a_gap_of_1e_3(name: str, most: int, request: pyt
                 )
             )
     shape = f"{data[0].shape[0]} x {data[0].shape[1]}"
-    print_table(
-        f"{name} {shape}, 100,000 pairs", ("regularizer", "gamma", "eigh", "gap", "seconds", "rank"), rows
-    )
+    print_table(f"{name} {shape}, 100,000 pairs", ("regularizer", "gamma", "eigh", "gap", "seconds", "rank"), rows)
     assert all(row[2] <= most for row in rows)
     assert all(float(row[3]) <= 1e-3 for row in rows)
 
@@ -180,9 +174,7 @@ print(time.perf_counter() - began, model.n_eigh_, model.relative_gap_, peak)
 def test_growth_over_pairs_and_memory() -> None:
     rows = []
     for n_pairs in (100_000, 300_000, 1_000_000):
-        shown = subprocess.run(
-            [sys.executable, "-c", GROWTH, str(n_pairs)], capture_output=True, text=True, check=True
-        )
+        shown = subprocess.run([sys.executable, "-c", GROWTH, str(n_pairs)], capture_output=True, text=True, check=True)
         seconds, n_eigh, gap, peak = map(float, shown.stdout.split())
         rows.append((n_pairs, f"{seconds:.1f}", int(n_eigh), f"{gap:.1e}", f"{peak:.2f}"))
     print_table("11,307 x 1000, cvnd, gamma 0.01", ("pairs", "seconds", "eigh", "gap", "peak GB"), rows)

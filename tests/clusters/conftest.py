@@ -79,15 +79,16 @@ class Shell:
         return answer.stdout
 
     def start(self, command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.line(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        return subprocess.Popen(self.line(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def records(home: Path, sweep: str) -> dict[str, Any]:
-    """What must not depend on where a sweep ran: keys, scores, numbers of the fits."""
+    """What must not depend on where a sweep ran, to the last bit: keys, scores, numbers of the fits."""
     ledger = Ledger(Home(home).ledger_url)
-    found = {spec.key: (record.scores, record.fit) for spec, record in ledger.records(sweep)}
+    found = {}
+    for spec, record in ledger.records(sweep):
+        # `params` names the device that was asked for.
+        found[spec.key] = record.scores, {name: v for name, v in record.fit.items() if name != "params"}
     ledger.close()
     return found
 

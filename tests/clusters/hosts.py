@@ -163,9 +163,7 @@ def _install_environment(home: Path) -> None:
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
     (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     ray = environment / "bin" / "ray"
-    ray.write_text(
-        f"#!{environment}/bin/python\nimport sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
-    )
+    ray.write_text(f"#!{environment}/bin/python\nimport sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n")
     ray.chmod(0o755)
 
 

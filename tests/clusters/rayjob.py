@@ -125,8 +125,5 @@ def build(value: Any, kind: str, models: Any) -> Any:
     unknown = set(value) - set(by_json)
     assert not unknown, f"{kind} has no {', '.join(sorted(unknown))}"
     return model(
-        **{
-            by_json[key]: build(item, model.openapi_types[by_json[key]], models)
-            for key, item in value.items()
-        }
+        **{by_json[key]: build(item, model.openapi_types[by_json[key]], models) for key, item in value.items()}
     )

@@ -104,9 +104,7 @@ def test_nothing_that_takes_code_is_open_to_others_without_the_token(name: str) 
 
 def test_no_file_holds_a_secret() -> None:
     for path in FOLDER.iterdir():
-        assert not re.search(r"(?i)(password|token|secret)\w*[=:]\s*['\"]?[\w/+]{12,}", path.read_text()), (
-            path.name
-        )
+        assert not re.search(r"(?i)(password|token|secret)\w*[=:]\s*['\"]?[\w/+]{12,}", path.read_text()), path.name
 
 
 # -- node_config against the clouds' own descriptions -------------------------------------------------
@@ -243,9 +241,7 @@ def test_sweep_gpus_is_what_the_pool_may_grow_to(name: str) -> None:
 def test_bash_accepts_the_script_and_refuses_a_broken_copy(name: str, tmp_path: Path) -> None:
     assert subprocess.run(["bash", "-n", FOLDER / name], capture_output=True).returncode == 0
     broken = tmp_path / name
-    broken.write_text(
-        (FOLDER / name).read_text().replace("fi\n", "\n").replace("done\n", "\n") + "\nif true; then\n"
-    )
+    broken.write_text((FOLDER / name).read_text().replace("fi\n", "\n").replace("done\n", "\n") + "\nif true; then\n")
     assert subprocess.run(["bash", "-n", broken], capture_output=True).returncode != 0
 
 

@@ -45,9 +45,7 @@ def shell(lone_host: hosts.Host, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def answers(shell: Shell) -> bool:
-    return shell.run(f"curl -s -o /dev/null -w '%{{http_code}}' {URL}/api/version", check=False).startswith(
-        "401"
-    )
+    return shell.run(f"curl -s -o /dev/null -w '%{{http_code}}' {URL}/api/version", check=False).startswith("401")
 
 
 def ray(shell: Shell, command: str) -> str:
@@ -63,8 +61,7 @@ def test_ray_job_submit_runs_the_sweep_and_streams_its_output(shell: Shell) -> N
     write_sweep(shell.folder, methods=["mdml-csfn"])
     output = ray(
         shell,
-        f"job submit --address {URL} --runtime-env clusters/runtime-env.yaml --working-dir . "
-        "-- sweep run my.yaml",
+        f"job submit --address {URL} --runtime-env clusters/runtime-env.yaml --working-dir . -- sweep run my.yaml",
     )
     assert re.search(r"tiny: 5 fits computed, 0 were there already", output)
     shell.run("sweep run my.yaml --address inline --home reference")
@@ -79,9 +76,7 @@ def test_a_stopped_job_ends_by_itself_and_the_next_one_goes_on(shell: Shell) -> 
     wait_until(lambda: len(committed(head_home(shell))) > len(before) + 10, 180, "ten fits are done")
     start = time.monotonic()
     ray(shell, f"job stop --address {URL} first")
-    print(
-        f"`ray job stop` returned after {time.monotonic() - start:.1f} s, the start of the command included"
-    )
+    print(f"`ray job stop` returned after {time.monotonic() - start:.1f} s, the start of the command included")
     # Its own last words, so it was not killed after the 3 s of grace.
     assert "sweep: interrupted; everything finished is kept" in ray(shell, f"job logs --address {URL} first")
     kept = committed(head_home(shell))
@@ -135,8 +130,7 @@ def test_the_exit_code_is_the_sweeps(shell: Shell, changes: dict[str, object], c
 def test_without_the_token_nothing_is_accepted(shell: Shell) -> None:
     write_sweep(shell.folder, name="locked")
     output = shell.run(
-        f"RAY_AUTH_TOKEN=wrong-token-wrong-token-wrong-token sweep submit my.yaml --address {URL}; "
-        "echo code $?",
+        f"RAY_AUTH_TOKEN=wrong-token-wrong-token-wrong-token sweep submit my.yaml --address {URL}; echo code $?",
         check=False,
     )
     assert "refused this user's token" in output

@@ -86,17 +86,11 @@ def test_the_chapter_works_word_for_word(shell: Shell, lab: hosts.Lab) -> None:
     assert expected
     assert records(shell.folder / "sweep-home", "tiny") == expected
     token = (lab.client.home / ".ray" / "auth_token").read_text().strip()
-    logs = [
-        path.read_text(errors="replace")
-        for path in (lab.folder / "head" / "ray").rglob("*.*")
-        if path.is_file()
-    ]
+    logs = [path.read_text(errors="replace") for path in (lab.folder / "head" / "ray").rglob("*.*") if path.is_file()]
     assert not any(token in text for text in logs)
 
 
-def test_ray_submit_uses_both_hosts_and_gives_the_results_of_a_local_run(
-    shell: Shell, lab: hosts.Lab
-) -> None:
+def test_ray_submit_uses_both_hosts_and_gives_the_results_of_a_local_run(shell: Shell, lab: hosts.Lab) -> None:
     write_sweep(shell.folder, name="both", seed=1, **LONG)
     shell.run("ray rsync-up clusters/on-prem.yaml my.yaml '~/my.yaml'")
     shell.run("ray submit clusters/on-prem.yaml sweep/submit.py -- run my.yaml")

@@ -114,9 +114,7 @@ def test_an_infinite_trial_value_shortens_the_step() -> None:
         value = np.where(inside.all(axis=(-2, -1)), np.sum(safe - np.log(safe), axis=(-2, -1)), np.inf)
         return value, 1 - 1 / safe
 
-    result = minimize(
-        evaluate, np.full((1, 2, 2), 1e-3), levels=[1.0], tol=1e-8, max_iter=200, xp=numpy_namespace
-    )
+    result = minimize(evaluate, np.full((1, 2, 2), 1e-3), levels=[1.0], tol=1e-8, max_iter=200, xp=numpy_namespace)
     np.testing.assert_allclose(result.points, 1.0, atol=1e-4)
 
 
@@ -124,8 +122,6 @@ def test_a_kink_ends_the_restart_without_claiming_convergence() -> None:
     def absolute(A: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.sum(np.abs(A), axis=(-2, -1)), np.sign(A + 1e-300)
 
-    result = minimize(
-        absolute, np.ones((1, 1, 3)) * 0.7, levels=[1.0], tol=1e-9, max_iter=500, xp=numpy_namespace
-    )
+    result = minimize(absolute, np.ones((1, 1, 3)) * 0.7, levels=[1.0], tol=1e-9, max_iter=500, xp=numpy_namespace)
     assert result.n_iter[0] < 500
     assert float(np.abs(result.points).sum()) < 1e-3

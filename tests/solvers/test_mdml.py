@@ -185,9 +185,7 @@ def test_an_unreached_tolerance_is_warned_of_and_not_called_converged() -> None:
 def test_the_published_algorithm_is_measured_on_the_same_pairs() -> None:
     X, y = data(n=80)
     certified = MDML("csfn", gamma=0.1, tol=1e-5, n_pairs=500, random_state=0).fit(X, y)
-    published = MDML("csfn", gamma=0.1, algorithm="paper", max_iter=400, n_pairs=500, random_state=0).fit(
-        X, y
-    )
+    published = MDML("csfn", gamma=0.1, algorithm="paper", max_iter=400, n_pairs=500, random_state=0).fit(X, y)
     assert published.n_eigh_ == 400
     assert published.objective_ > certified.objective_
     assert published.dual_objective_ <= certified.objective_ + 1e-9
@@ -197,9 +195,7 @@ def test_the_published_algorithm_is_measured_on_the_same_pairs() -> None:
 
 def test_the_printed_cldd_formula_runs_with_the_published_algorithm_only() -> None:
     X, y = data(n=60)
-    model = MDML(
-        "cldd", algorithm="paper", cldd_prox="printed", max_iter=50, n_pairs=200, random_state=0
-    ).fit(X, y)
+    model = MDML("cldd", algorithm="paper", cldd_prox="printed", max_iter=50, n_pairs=200, random_state=0).fit(X, y)
     assert np.isfinite(model.objective_)
     with pytest.raises(ValueError, match="algorithm='paper' only"):
         MDML("cldd", cldd_prox="printed").fit(X, y)
@@ -220,10 +216,7 @@ def test_exact_metric_and_truncated_factor() -> None:
     eigenvalues = np.linalg.eigvalsh(M)[::-1]
     assert model.rank_ == len(L) == np.sum(eigenvalues > 0.5 * eigenvalues[0]) < model.exact_rank_
     np.testing.assert_allclose(np.linalg.norm(L.T @ L - M, 2), eigenvalues[len(L)], rtol=1e-6)
-    assert (
-        MDML("cldd", gamma=0.01, n_components=3, n_pairs=500, random_state=0).fit(X, y).components_.shape[0]
-        == 3
-    )
+    assert MDML("cldd", gamma=0.01, n_components=3, n_pairs=500, random_state=0).fit(X, y).components_.shape[0] == 3
 
 
 def test_fit_pairs_uses_the_pairs_and_agrees_with_fit_on_all_of_them() -> None:
@@ -321,9 +314,7 @@ def test_awkward_data_still_gives_a_certified_metric(regularizer: str) -> None:
     for X, y in (singleton, constant, wide, twins):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = MDML(regularizer, gamma=0.1, tol=1e-2, n_pairs=100, random_state=0, max_iter=300).fit(
-                X, y
-            )
+            model = MDML(regularizer, gamma=0.1, tol=1e-2, n_pairs=100, random_state=0, max_iter=300).fit(X, y)
         assert np.all(np.isfinite(model.components_))
         assert model.dual_objective_ <= model.objective_ + 1e-9
 

@@ -115,10 +115,7 @@ def test_mlec_is_the_psd_part_of_the_difference_of_inverses(data: Any) -> None:
     model = MLEC(ridge=0.0, n_pairs=10**6, rank_tol=0.0).fit(X, y)  # all pairs there are
     similar, dissimilar = (
         np.mean(
-            [
-                np.outer(z, z)
-                for z in (X[i] - X[j] for i in range(60) for j in range(i) if (y[i] == y[j]) == same)
-            ],
+            [np.outer(z, z) for z in (X[i] - X[j] for i in range(60) for j in range(i) if (y[i] == y[j]) == same)],
             axis=0,
         )
         for same in (True, False)
@@ -160,9 +157,7 @@ def test_itml_reaches_the_fixed_point_of_bregman_projections(data: Any) -> None:
     model = ITML(n_pairs=60, tol=1e-8, max_iter=5000, random_state=0).fit(X, y)
     assert model.converged_
     expected = bregman_projections(model, X, 400)
-    np.testing.assert_allclose(
-        model.get_mahalanobis_matrix(), expected, rtol=1e-3, atol=1e-4 * expected.max()
-    )
+    np.testing.assert_allclose(model.get_mahalanobis_matrix(), expected, rtol=1e-3, atol=1e-4 * expected.max())
 
 
 @pytest.mark.parametrize(("tol", "n_pairs"), [(1e-1, 10), (1e-1, 500), (1e-6, 500)])
@@ -215,9 +210,7 @@ def test_the_ldml_bias_is_the_best_one(arrays: Any) -> None:
     on_device = arrays.asarray(distances), arrays.asarray(similar)
     bias = best_bias(*on_device, 0.0, xp=arrays.xp)
     value = logistic_loss(*on_device, bias, xp=arrays.xp)[0]
-    assert all(
-        value <= logistic_loss(*on_device, bias + h, xp=arrays.xp)[0] for h in (-1e-3, 1e-3, -1.0, 1.0)
-    )
+    assert all(value <= logistic_loss(*on_device, bias + h, xp=arrays.xp)[0] for h in (-1e-3, 1e-3, -1.0, 1.0))
 
 
 def test_ldml_leaves_no_descent_direction(data: Any) -> None:

@@ -93,9 +93,7 @@ def test_the_closed_form_is_the_mean_over_all_similar_pairs(arrays: ArrayBackend
 def test_few_dissimilar_pairs_are_all_taken_once() -> None:
     first, second = draw_dissimilar(Y, 10_000, rng=np.random.default_rng(0))
     assert len(first) == count_dissimilar(Y) == len(all_pairs(False))
-    assert {frozenset(p) for p in zip(first, second, strict=True)} == {
-        frozenset(p) for p in all_pairs(False).tolist()
-    }
+    assert {frozenset(p) for p in zip(first, second, strict=True)} == {frozenset(p) for p in all_pairs(False).tolist()}
 
 
 @pytest.mark.parametrize("oversample", [False, True])

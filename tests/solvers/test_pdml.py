@@ -171,9 +171,7 @@ def test_published_steps_use_the_given_pairs_too(data: tuple[np.ndarray, np.ndar
     assert model.restart_n_iter_.tolist() == [2000] * 5
 
 
-def test_the_gradient_of_the_smoothed_objective(
-    data: tuple[np.ndarray, np.ndarray], arrays: ArrayBackend
-) -> None:
+def test_the_gradient_of_the_smoothed_objective(data: tuple[np.ndarray, np.ndarray], arrays: ArrayBackend) -> None:
     X, y = data
     backend = Backend(arrays.xp, arrays.device, arrays.xp.float64)
     problem = problem_from_labels(
@@ -190,9 +188,7 @@ def test_the_gradient_of_the_smoothed_objective(
     gradient = to_numpy(objective.smoothed(backend.asarray(A), backend.asarray([0.5]))[1])
     shifts = 1e-6 * np.eye(A.size).reshape(-1, 3, 13)
     smoothing = backend.asarray(np.full(A.size, 0.5))
-    up, down = (
-        to_numpy(objective.smoothed(backend.asarray(A + sign * shifts), smoothing)[0]) for sign in (1, -1)
-    )
+    up, down = (to_numpy(objective.smoothed(backend.asarray(A + sign * shifts), smoothing)[0]) for sign in (1, -1))
     numeric = ((up - down) / 2e-6).reshape(A.shape)
     assert np.linalg.norm(gradient - numeric) <= 1e-6 * np.linalg.norm(numeric)
     smoothed = to_numpy(objective.smoothed(backend.asarray(A), backend.asarray([0.5]))[0])
@@ -214,8 +210,7 @@ def test_orthonormal_rows_are_kept_and_never_worse_than_projecting_an_unconstrai
     X, y = data
     similar, dissimilar = some_pairs(y, 500)
     constrained, free = (
-        PDML(name, n_components=rank, random_state=0).fit_pairs(X, similar, dissimilar)
-        for name in ("oc", "none")
+        PDML(name, n_components=rank, random_state=0).fit_pairs(X, similar, dissimilar) for name in ("oc", "none")
     )
     for A in constrained.restart_components_:
         assert np.abs(A @ A.T - np.eye(rank)).max() < 1e-10
@@ -315,9 +310,7 @@ def test_frames_float32_and_clones_are_as_good(data: tuple[np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(0), np.int64(3)])
-def test_every_random_state_of_scikit_learn_is_taken(
-    data: tuple[np.ndarray, np.ndarray], random_state: Any
-) -> None:
+def test_every_random_state_of_scikit_learn_is_taken(data: tuple[np.ndarray, np.ndarray], random_state: Any) -> None:
     assert fit(data, random_state=random_state, max_iter=2).n_iter_ == 6
 
 

@@ -50,9 +50,7 @@ CASES = {
         frozenset({"right"}),
     ),
     "ic": Case("ic", {}, 0.0, frozenset({"scale", "row_scale", "right"})),
-    "ic-pow": Case(
-        "ic", {"form": "pow", "beta": 4.0}, math.log(1e-6) / 4, frozenset({"scale", "row_scale", "right"})
-    ),
+    "ic-pow": Case("ic", {"form": "pow", "beta": 4.0}, math.log(1e-6) / 4, frozenset({"scale", "row_scale", "right"})),
     "dec": Case("dec", {"root": "data"}, None, frozenset()),
     "vgf": Case("vgf", {}, float(RANK * (RANK - 1)), frozenset({"right"})),
     "vgf-diagonal": Case("vgf", {"diagonal": 0.5}, 0.5 * RANK, frozenset({"right"})),
@@ -91,9 +89,7 @@ def test_every_regularizer_of_the_table_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("rounding", [None, 0.05])
-def test_gradient_agrees_with_central_differences(
-    case: Case, backend: Backend, rounding: float | None
-) -> None:
+def test_gradient_agrees_with_central_differences(case: Case, backend: Backend, rounding: float | None) -> None:
     xp, A, step = backend.xp, rows(1), 1e-5
     regularizer = make(case, backend)
     delta = None if rounding is None else backend.asarray(rounding)
@@ -116,9 +112,7 @@ def test_a_stack_gives_what_a_loop_gives(case: Case, backend: Backend) -> None:
     for i in range(3):
         single = backend.asarray(A[i])
         np.testing.assert_allclose(values[i], float(regularizer.value(single, xp=xp)), rtol=1e-12, atol=1e-13)
-        np.testing.assert_allclose(
-            gradients[i], to_numpy(regularizer.gradient(single, xp=xp)), rtol=1e-10, atol=1e-12
-        )
+        np.testing.assert_allclose(gradients[i], to_numpy(regularizer.gradient(single, xp=xp)), rtol=1e-10, atol=1e-12)
 
 
 def test_value_at_orthonormal_rows(case: Case) -> None:
@@ -154,9 +148,7 @@ def test_invariances(case: Case, change: str) -> None:
 
 def test_values_that_are_promised_nonnegative_are(case: Case) -> None:
     regularizer = make(case)
-    values = regularizer.value(
-        np.random.default_rng(4).standard_normal((200, RANK, FEATURES)), xp=numpy_namespace
-    )
+    values = regularizer.value(np.random.default_rng(4).standard_normal((200, RANK, FEATURES)), xp=numpy_namespace)
     if regularizer.nonnegative:
         assert values.min() >= 0
 

@@ -77,9 +77,7 @@ def test_the_smallest_trace_is_the_sum_of_the_smallest_eigenvalues(backend: Back
         visited.append(infeasibility(A))
         return xp.sum(A * (A @ C), axis=(-2, -1)), 2 * A @ C
 
-    result = minimize_orthonormal(
-        evaluate, backend.asarray(orthonormal(k, D, 3)), tol=1e-8, max_iter=1000, xp=xp
-    )
+    result = minimize_orthonormal(evaluate, backend.asarray(orthonormal(k, D, 3)), tol=1e-8, max_iter=1000, xp=xp)
     expected = np.linalg.eigvalsh(root @ root.T)[:k].sum()
     values = to_numpy(xp.sum(result.points * (result.points @ C), axis=(-2, -1)))
     np.testing.assert_allclose(values, expected, rtol=1e-8)

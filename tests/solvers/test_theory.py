@@ -235,9 +235,7 @@ def test_error_bounds_shrink_like_one_over_root_m_and_grow_with_c(name):
 
     assert bound(9.0, 400) == pytest.approx(bound(9.0, 100) / 2)
     assert bound(9.0, 100) < bound(10.0, 100)
-    assert error_bound(
-        name, 9.0, radius=2.0, margin=1.0, n_similar=100, n_dissimilar=100, delta=0.01
-    ) > bound(9.0, 100)
+    assert error_bound(name, 9.0, radius=2.0, margin=1.0, n_similar=100, n_dissimilar=100, delta=0.01) > bound(9.0, 100)
     with pytest.raises(ValueError, match="csfn, cvnd, cldd"):
         error_bound("l1", 1.0, radius=1.0, margin=1.0, n_similar=1, n_dissimilar=1)
 
@@ -274,9 +272,7 @@ def test_pair_radius_bounds_every_distance():
 def test_the_report_bounds_pairs_of_both_kinds(fit):
     _, X, y = fit
     report = report_of(fit)
-    similar = max(
-        np.linalg.norm(a - b) for a, u in zip(X, y, strict=True) for b, v in zip(X, y, strict=True) if u == v
-    )
+    similar = max(np.linalg.norm(a - b) for a, u in zip(X, y, strict=True) for b, v in zip(X, y, strict=True) if u == v)
     assert similar <= report["theory.pair_radius_published"] < report["theory.pair_radius"]
     assert report["theory.pair_radius"] >= max(np.linalg.norm(X - x, axis=1).max() for x in X)
 

@@ -46,10 +46,7 @@ Maker = Callable[[Path, dict[str, bytes]], Path]
 
 
 def read(path: Path, suffix: str = "", most_bytes: int = 10**6) -> dict[str, bytes]:
-    return {
-        name: file.read()
-        for name, file in read_files(path, lambda n: n.endswith(suffix), most_bytes=most_bytes)
-    }
+    return {name: file.read() for name, file in read_files(path, lambda n: n.endswith(suffix), most_bytes=most_bytes)}
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -16,9 +16,7 @@ from sweep.datasets.splits import fold_of, train_test_rows
 from sweep.errors import UserError
 
 
-def make_dataset(
-    *, n: int = 60, D: int = 8, words: int = 0, sparse: bool = False, vector_size: int = 0
-) -> Dataset:
+def make_dataset(*, n: int = 60, D: int = 8, words: int = 0, sparse: bool = False, vector_size: int = 0) -> Dataset:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(n, D)) * rng.uniform(0.1, 10, size=D) * (rng.random((n, D)) < 0.6)
     counts = rng.poisson(rng.uniform(0.05, 1.5, size=words), size=(n, words))
@@ -89,9 +87,7 @@ def test_a_part_without_examples_is_refused() -> None:
 @pytest.mark.parametrize("words", [0, 30])
 @pytest.mark.parametrize("pca", [None, 5])
 @pytest.mark.parametrize("scaling", SCALINGS)
-def test_the_test_part_does_not_influence_the_training_part(
-    scaling: str, pca: int | None, words: int
-) -> None:
+def test_the_test_part_does_not_influence_the_training_part(scaling: str, pca: int | None, words: int) -> None:
     dataset = make_dataset(words=words, vector_size=4 if words else 0)
     train, test = ROWS
     changed = dataset.X.copy()
@@ -141,9 +137,7 @@ def test_principal_components_agree_with_scikit_learn(shape: tuple[int, int], sp
 
 
 def test_pca_keeps_no_more_than_the_training_part_spans() -> None:
-    train, test = split_features(
-        make_dataset(n=10, D=30), np.arange(6), np.arange(6, 10), scaling="none", pca=20
-    )
+    train, test = split_features(make_dataset(n=10, D=30), np.arange(6), np.arange(6, 10), scaling="none", pca=20)
     assert (train.shape, test.shape) == ((6, 5), (4, 5))
     np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-12)
 
@@ -169,9 +163,7 @@ def test_the_dictionary_is_chosen_on_the_training_part(monkeypatch: pytest.Monke
     monkeypatch.setattr("sweep.datasets.features.VOCABULARY", 2)
     #                   rare in training, common in the test part: word 0
     counts = np.array([[1, 1, 0], [0, 2, 1], [0, 1, 3], [5, 0, 0], [5, 0, 0], [5, 0, 0], [5, 0, 0]])
-    dataset = Dataset(
-        "made", sp.csr_matrix(counts, dtype=float), np.arange(7) % 2, ("a", "b"), 1, 3, n_words=3
-    )
+    dataset = Dataset("made", sp.csr_matrix(counts, dtype=float), np.arange(7) % 2, ("a", "b"), 1, 3, n_words=3)
     train, test = split_features(dataset, np.arange(3), np.arange(3, 7), scaling="none", pca=None)
     assert train.shape == (3, 2)
     assert np.all(train.sum(axis=0) > 0)
@@ -181,9 +173,7 @@ def test_the_dictionary_is_chosen_on_the_training_part(monkeypatch: pytest.Monke
 def test_given_word_vectors_are_averaged_over_the_words_that_have_one() -> None:
     counts = sp.csr_matrix(np.array([[2.0, 1.0, 7.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]))
     vectors = np.array([[1.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
-    dataset = Dataset(
-        "made", counts, np.array([0, 1, 0]), ("a", "b"), 1, 2, n_words=3, vector_size=2, vectors=vectors
-    )
+    dataset = Dataset("made", counts, np.array([0, 1, 0]), ("a", "b"), 1, 2, n_words=3, vector_size=2, vectors=vectors)
     train, test = split_features(dataset, np.array([0, 1]), np.array([2]), scaling="none", pca=None)
     np.testing.assert_allclose(train[:, -2:], [[2 / 3, 1.0], [0, 0]])
     np.testing.assert_allclose(test[:, -2:], [[0.5, 1.5]])

@@ -486,9 +486,7 @@ def test_broken_eicu_tables(table: str, content: str, said: str, tmp_path: Path)
 # Cars and birds
 
 
-@pytest.mark.parametrize(
-    ("load", "train_share"), [(images.load_cars, 8144 / 16185), (images.load_birds, 9000 / 11788)]
-)
+@pytest.mark.parametrize(("load", "train_share"), [(images.load_cars, 8144 / 16185), (images.load_birds, 9000 / 11788)])
 def test_precomputed_image_features(load: object, train_share: float, tmp_path: Path) -> None:
     path = tmp_path / "features.npz"
     np.savez(path, X=np.ones((20, 4096), dtype=np.float32), y=["b", "a"] * 10)
@@ -561,9 +559,7 @@ def test_vgg16_features_are_those_of_the_second_layer(tmp_path: Path) -> None:
     pixels = np.asarray(image_module.open(folder / "images/002.B/y.jpg"))[16:240, 16:240] / 255
     scaled = ((pixels - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]).transpose(2, 0, 1)[None]
     heard = []
-    model.classifier[3].register_forward_hook(
-        lambda module, given, output: heard.append(output.detach().clone())
-    )
+    model.classifier[3].register_forward_hook(lambda module, given, output: heard.append(output.detach().clone()))
     model(torch.tensor(scaled, dtype=torch.float32))
     np.testing.assert_allclose(dataset.X[1], np.maximum(heard[0][0].numpy(), 0), atol=1e-5)
 

@@ -70,9 +70,7 @@ def test_dates_and_categories_as_labels(tmp_path: Path) -> None:
 def test_a_sparse_npz_stays_sparse(tmp_path: Path) -> None:
     matrix = sp.csr_matrix(X)
     path = tmp_path / "sparse.npz"
-    np.savez(
-        path, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr, shape=matrix.shape, y=[0, 1] * 3
-    )
+    np.savez(path, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr, shape=matrix.shape, y=[0, 1] * 3)
     dataset = load_dataset(path, cache=tmp_path)
     assert sp.issparse(dataset.X)
     np.testing.assert_array_equal(dataset.X.toarray(), X)
@@ -99,9 +97,7 @@ def test_the_label_column_can_be_named(tmp_path: Path) -> None:
 
 
 def test_two_usual_label_names_are_ambiguous(tmp_path: Path) -> None:
-    refused(
-        write(tmp_path / "t.csv", {"a": X[:, 0], "y": X[:, 0], "class": [0, 1] * 3}), "both 'y' and 'class'"
-    )
+    refused(write(tmp_path / "t.csv", {"a": X[:, 0], "y": X[:, 0], "class": [0, 1] * 3}), "both 'y' and 'class'")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -162,9 +158,7 @@ def test_a_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_row_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "t.parquet", {"a": X[:, 0], "label": [0, 1] * 3, "__index_level_0__": np.arange(6)}
-    )
+    path = write(tmp_path / "t.parquet", {"a": X[:, 0], "label": [0, 1] * 3, "__index_level_0__": np.arange(6)})
     assert load_dataset(path, cache=tmp_path).X.shape == (6, 1)
 
 

@@ -22,9 +22,7 @@ FILES = {
 
 
 @pytest.fixture(scope="module", params=FILES)
-def real(
-    request: pytest.FixtureRequest, real_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Dataset:
+def real(request: pytest.FixtureRequest, real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     source = real_data / FILES[request.param]
     if not source.exists():
         pytest.skip(f"no {source}")
@@ -60,9 +58,7 @@ def test_the_counts_are_those_of_the_documentation(real: Dataset) -> None:
 
 def test_five_splits_have_the_paper_s_sizes(real: Dataset) -> None:
     parts = [train_test_rows(real, seed=0, split=split) for split in range(5)]
-    assert {(len(train), len(test)) for train, test in parts} == {
-        (real.train_size, real.n_examples - real.train_size)
-    }
+    assert {(len(train), len(test)) for train, test in parts} == {(real.train_size, real.n_examples - real.train_size)}
     assert len({train.tobytes() for train, _ in parts}) == 5
     for split, (train, _) in enumerate(parts):
         assert np.ptp(np.bincount(fold_of(real.y[train], 5, name=real.name, seed=0, split=split))) <= 1

@@ -61,9 +61,7 @@ SICK = {
         "nvidia-smi",
     ),
     "no CUDA libraries": (
-        with_found(
-            gpus=gpus(devices=[{"name": "GPU 0", "error": "ImportError: libcusolver.so.11: cannot open"}])
-        ),
+        with_found(gpus=gpus(devices=[{"name": "GPU 0", "error": "ImportError: libcusolver.so.11: cannot open"}])),
         "libcusolver.so.11",
         "cupy-cuda12x[ctk]",
     ),
@@ -113,9 +111,7 @@ def test_missing_gpus_are_a_problem_of_the_cluster() -> None:
     assert find_problems([HEALTHY], 3) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("sent", "clock", "received", "skew"), [(10, 10.5, 11, 0), (10, 13, 11, 2), (10, 7, 11, -3)]
-)
+@pytest.mark.parametrize(("sent", "clock", "received", "skew"), [(10, 10.5, 11, 0), (10, 13, 11, 2), (10, 7, 11, -3)])
 def test_only_what_the_delay_cannot_explain_counts_as_skew(
     sent: float, clock: float, received: float, skew: float
 ) -> None:

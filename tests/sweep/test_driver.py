@@ -50,11 +50,7 @@ class BreakingExecutor(CountingExecutor):
         self._kind, self._times, self._chosen = kind, times, chosen
 
     def wait(self, seconds: float) -> list[Finished]:
-        if (
-            self._queue
-            and self._chosen(self._queue[0][0])
-            and self.submitted[self._queue[0][0].key] <= self._times
-        ):
+        if self._queue and self._chosen(self._queue[0][0]) and self.submitted[self._queue[0][0].key] <= self._times:
             spec, *_ = self._queue.popleft()
             return [Finished(spec, None, self._kind, "Broken: on purpose", "trace", 0.5)]
         return super().wait(seconds)
@@ -111,9 +107,7 @@ def test_an_interrupted_sweep_goes_on_and_ends_equal(tmp_path: Path) -> None:
 def test_a_grown_sweep_computes_only_what_is_new(tmp_path: Path) -> None:
     run(Home(tmp_path), InlineExecutor())
     submitted: Counter[str] = Counter()
-    tally, ledger = run(
-        Home(tmp_path), CountingExecutor(submitted), grid={"gamma": [0.01, 0.1, 1], "rank": [4, 8]}
-    )
+    tally, ledger = run(Home(tmp_path), CountingExecutor(submitted), grid={"gamma": [0.01, 0.1, 1], "rank": [4, 8]})
     new = {spec.key for spec, _ in ledger.records("tiny") if spec.gamma == 1 or spec.fold is None}
     assert set(submitted) <= new
     assert tally.cached > 0
@@ -136,9 +130,7 @@ def test_a_method_whose_fits_all_fail_leaves_the_others_their_rows(tmp_path: Pat
     assert [row["method"] for row in result_rows(ledger.records("tiny"))] == ["pdml-sfn"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "retries"), [("lost worker", 3), ("out of memory", 1), ("numerical", 0), ("bug", 0)]
-)
+@pytest.mark.parametrize(("kind", "retries"), [("lost worker", 3), ("out of memory", 1), ("numerical", 0), ("bug", 0)])
 def test_retries_are_bounded_and_counted(tmp_path: Path, kind: str, retries: int) -> None:
     def chosen(spec: FitSpec) -> bool:
         return spec.method == "mdml-csfn" and spec.gamma == 0.1 and spec.fold == 1
@@ -184,8 +176,7 @@ def test_the_same_fit_gives_the_same_record_twice(tmp_path: Path) -> None:
     _, second = run(Home(tmp_path / "b"), InlineExecutor())
     strip = {"seconds": {}, "place": {}, "started": 0.0, "artifact": None}
     kept = [
-        {spec.key: replace(record, **strip) for spec, record in ledger.records("tiny")}
-        for ledger in (first, second)
+        {spec.key: replace(record, **strip) for spec, record in ledger.records("tiny")} for ledger in (first, second)
     ]
     assert kept[0] == kept[1]
 

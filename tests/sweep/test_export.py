@@ -31,9 +31,7 @@ def ledger(home: Home) -> Ledger:
 
 def test_the_best_split_of_the_method_is_exported_and_registered(home: Home) -> None:
     notes: list[str] = []
-    folder = export_metric(
-        home, ledger(home), "s", method="pdml-sfn", register="my-metric", note=notes.append
-    )
+    folder = export_metric(home, ledger(home), "s", method="pdml-sfn", register="my-metric", note=notes.append)
     L = np.load(folder / "artifacts" / "metric.npz", allow_pickle=False)["components"]
     X = np.random.default_rng(0).standard_normal((4, L.shape[1]))
     model = mlflow.pyfunc.load_model(str(folder))
@@ -52,9 +50,7 @@ def test_the_best_split_of_the_method_is_exported_and_registered(home: Home) -> 
     assert "version 1" in notes[-1]
 
 
-def test_nothing_in_the_model_is_pickled_and_it_loads_without_this_package(
-    home: Home, tmp_path: Path
-) -> None:
+def test_nothing_in_the_model_is_pickled_and_it_loads_without_this_package(home: Home, tmp_path: Path) -> None:
     folder = export_metric(home, ledger(home), "s", output=str(tmp_path / "model"), note=lambda _: None)
     assert not [path for path in folder.rglob("*") if path.suffix in (".pkl", ".pickle", ".joblib")]
     code = (
@@ -64,9 +60,7 @@ def test_nothing_in_the_model_is_pickled_and_it_loads_without_this_package(
         "ours = any(name.split('.')[0] in ('sweep', 'solvers') for name in sys.modules)\n"
         "print(model.predict(np.ones((1, 40))).shape, ours)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.stdout.strip() == "(1, 20) False", done.stderr
 
 

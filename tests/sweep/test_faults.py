@@ -130,9 +130,7 @@ def small_disk(tmp_path: Path) -> Any:
         pytest.skip("mounting a small file system needs root")
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True
-    ).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:
         pytest.skip("this machine does not let us mount a small file system")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -72,9 +72,7 @@ def test_an_altered_row_is_noticed_and_left_out(ledger: Ledger, tmp_path: Path) 
         ledger.commit(spec(fold), record(spec(fold)))
     with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
         (text,) = connection.execute("SELECT record FROM fits WHERE key = ?", (spec(0).key,)).fetchone()
-        connection.execute(
-            "UPDATE fits SET record = ? WHERE key = ?", (text.replace("0.5", "0.7"), spec(0).key)
-        )
+        connection.execute("UPDATE fits SET record = ? WHERE key = ?", (text.replace("0.5", "0.7"), spec(0).key))
     assert [s.fold for s, _ in ledger.records("a")] == [1]
     assert ledger.altered == [spec(0).key]
 

@@ -39,9 +39,7 @@ def exported() -> Iterator[tuple[str, str]]:
     from sweep.metrics import FitMetrics
 
     port = free_port()
-    ray.init(
-        address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, _metrics_export_port=port
-    )
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, _metrics_export_port=port)
     try:
         metrics = FitMetrics()
         rng = np.random.default_rng(0)
@@ -117,9 +115,7 @@ def test_the_boards_panels_do_not_overlap() -> None:
         cells |= own
 
 
-def test_a_real_prometheus_answers_every_query_of_the_board(
-    exported: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_real_prometheus_answers_every_query_of_the_board(exported: tuple[str, str], tmp_path: Path) -> None:
     binary = shutil.which("prometheus")
     if binary is None:
         pytest.skip("no Prometheus here: install Debian's prometheus")

@@ -89,9 +89,7 @@ def test_screening_uses_one_restart_and_only_survivors_get_all(tmp_path: Path) -
     screened = {(s.gamma, s.rank) for s in fits if s.restarts == 1}
     full = {(s.gamma, s.rank) for s in fits if s.restarts == 2}
     assert full <= screened
-    assert len(screened) == len(
-        {tuple(sorted(t.params.items())) for t in next(iter(studies(home).values())).trials}
-    )
+    assert len(screened) == len({tuple(sorted(t.params.items())) for t in next(iter(studies(home).values())).trials})
 
 
 def test_gp_without_torch_is_answered_with_one_line(tmp_path: Path) -> None:

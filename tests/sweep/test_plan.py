@@ -69,11 +69,7 @@ def test_every_field_of_a_spec_is_in_its_key(tmp_path: Path) -> None:
     for field in fields(FitSpec):
         value = getattr(spec, field.name)
         changed = (
-            f"{value}x"
-            if isinstance(value, str)
-            else (("a", 1),)
-            if isinstance(value, tuple)
-            else (value or 0) + 1
+            f"{value}x" if isinstance(value, str) else (("a", 1),) if isinstance(value, tuple) else (value or 0) + 1
         )
         assert replace(spec, **{field.name: changed}).key != spec.key, field.name
 

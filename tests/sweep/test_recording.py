@@ -24,9 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def recorder(home: Home, notes: list[str] | None = None, uri: str = "sqlite") -> Recorder:
-    return Recorder(
-        "tiny", uri, None, home, Ledger(home.ledger_url), (notes if notes is not None else []).append
-    )
+    return Recorder("tiny", uri, None, home, Ledger(home.ledger_url), (notes if notes is not None else []).append)
 
 
 def runs(home: Home, experiment: str) -> list[Any]:
@@ -43,9 +41,7 @@ def test_runs_are_complete_readable_and_written_once(finished: Home) -> None:
     run_ = methods["mdml-csfn"]
     assert run_.info.status == "FINISHED"
     assert run_.info.run_name == "mdml-csfn (digits-imbalanced, split 0)"
-    assert {"auc_all", "fit_seconds", "balance_score", "relative_gap", "n_eigh", "npv"} <= set(
-        run_.data.metrics
-    )
+    assert {"auc_all", "fit_seconds", "balance_score", "relative_gap", "n_eigh", "npv"} <= set(run_.data.metrics)
     assert {"sweep.data_fingerprint", "sweep.seed", "sweep.host", "sweep.version"} <= set(run_.data.tags)
     client = mlflow.MlflowClient(finished.mlflow_url)
     assert [a.path for a in client.list_artifacts(run_.info.run_id)] == ["metric.npz"]
@@ -55,9 +51,7 @@ def test_runs_are_complete_readable_and_written_once(finished: Home) -> None:
     assert [point.step for point in history] == [0, 1]
 
 
-def test_a_half_written_run_is_replaced(
-    finished: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_written_run_is_replaced(finished: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     run(home, InlineExecutor())
     calls = 0
@@ -103,7 +97,4 @@ def test_a_changed_choice_replaces_the_methods_run(tmp_path: Path) -> None:
 
 
 def test_credentials_are_cut_out_of_urls() -> None:
-    assert (
-        without_credentials("postgresql://me:secret@db/x and http://t@h:1/y")
-        == "postgresql://db/x and http://h:1/y"
-    )
+    assert without_credentials("postgresql://me:secret@db/x and http://t@h:1/y") == "postgresql://db/x and http://h:1/y"

@@ -153,9 +153,7 @@ def test_a_second_submit_attaches_and_one_after_the_end_goes_on(spec: Any) -> No
 
 
 def test_of_two_submits_at_the_same_moment_one_attaches(spec: Any) -> None:
-    hidden = SimpleNamespace(
-        submission_id=submission_id(spec), metadata={}, status="PENDING", start_time=None
-    )
+    hidden = SimpleNamespace(submission_id=submission_id(spec), metadata={}, status="PENDING", start_time=None)
     said: list[str] = []
     assert submit(Server(hidden), spec, None, said.append) == submission_id(spec)
     assert "attaching" in said[-1]
@@ -225,13 +223,8 @@ def packed(home: Path) -> str:
 def test_fetched_records_are_the_heads_and_what_is_here_stays(sweep_file: Any, tmp_path: Path) -> None:
     head, here = tmp_path / "head", tmp_path / "here"
     few = {"methods": ["mdml-csfn"], "grid": {"gamma": [0.1]}}
-    assert (
-        main(["run", str(sweep_file(name="remote", **few)), "--address", "inline", "--home", str(head)]) == 0
-    )
-    assert (
-        main(["run", str(sweep_file(name="mine", seed=1, **few)), "--address", "inline", "--home", str(here)])
-        == 0
-    )
+    assert main(["run", str(sweep_file(name="remote", **few)), "--address", "inline", "--home", str(head)]) == 0
+    assert main(["run", str(sweep_file(name="mine", seed=1, **few)), "--address", "inline", "--home", str(here)]) == 0
     (head / "driver.lock").write_text("not for others")
     for _ in range(2):  # again: nothing doubles
         arrived = tmp_path / "arrived"

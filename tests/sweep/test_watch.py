@@ -27,9 +27,7 @@ def test_a_running_sweep_shows_progress_devices_failures_and_the_best(tmp_path: 
     ledger = fill(home, "live", methods=["mdml-csfn", "pdml-sfn"], keep=0.3)
     ledger.fail(
         "live",
-        Failure(
-            "k", "digits pdml-sfn", "pdml-sfn", 1, "lost worker", "NodeDiedError: gone", "", 3.0, False, 0.0
-        ),
+        Failure("k", "digits pdml-sfn", "pdml-sfn", 1, "lost worker", "NodeDiedError: gone", "", 3.0, False, 0.0),
     )
     with home.lock():
         state = {
@@ -41,9 +39,7 @@ def test_a_running_sweep_shows_progress_devices_failures_and_the_best(tmp_path: 
             "seconds_left": 185.0,
             "running": ["a fit"],
             "updated": time.time(),
-            "devices": [
-                {"device": "node GPU 3", "label": "digits pdml-sfn gamma=1", "since": time.time() - 70}
-            ],
+            "devices": [{"device": "node GPU 3", "label": "digits pdml-sfn gamma=1", "since": time.time() - 70}],
         }
         home.write_state("live", state)
         text = shown(home, ledger, "live")
@@ -67,9 +63,7 @@ def test_a_stopped_and_a_complete_sweep_are_told_apart(tmp_path: Path) -> None:
     assert "whole: complete" in shown(home, ledger, "whole")
 
 
-def test_without_a_terminal_the_view_is_printed_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_the_view_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(Home(tmp_path), "one", methods=["mdml-csfn"])
     assert main(["status", "--watch", "--home", str(tmp_path)]) == 0
     assert "one: complete" in capsys.readouterr().out
