@@ -24,7 +24,7 @@ export RAY_health_check_period_ms=2000
 export RAY_health_check_timeout_ms=3000
 export RAY_health_check_failure_threshold=3
 
-# PGUSER, PGPASSWORD, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, ... as NAME=value lines.
+# PGPASSWORD, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, ... as NAME=value lines.
 # Needed on the head only: the driver alone talks to the database and to MLflow.
 if [ -r "$HOME/.sweep-secrets" ]; then
     set -a

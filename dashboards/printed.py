@@ -119,8 +119,10 @@ def _decorate_axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:
     axes.set_title(panel.title, fontsize=10, y=1.01)  # a given height spares a search for a free one
     if panel.x_log and shown:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")  # powers as formulas would have to be typeset
     if panel.y_log and shown:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
     if shown and all(np.asarray(series.x).dtype.kind == "i" for series in shown):
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.minorticks_off()  # a logarithmic axis would spend most of the time on them

@@ -365,7 +365,7 @@ def fetch(options: Namespace) -> int:
     with job_server(options.address, options.cluster) as client:
         names = fetching.fetch(client, home, options.remote_home)
     fetching.record_in_mlflow(home, names)
-    _say(f"{options.home}: {', '.join(names)}")
+    _say(f"{options.home}: {', '.join(names) or home.ledger_setting}")
     return EXIT_DONE
 
 

@@ -238,7 +238,8 @@ class Driver:
         running = sorted(spec.label for spec in self._running.values())
         shown = self.progress.update(self.tally, running)
         if shown:
-            self.home.write_state(self.sweep, self.progress.state(self.tally, running))
+            devices = self._executor.devices if self._executor is not None else []
+            self.home.write_state(self.sweep, self.progress.state(self.tally, running) | {"devices": devices})
 
 
 def occupied_seconds(record: FitRecord) -> float:

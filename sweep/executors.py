@@ -46,6 +46,10 @@ class Executor(Protocol):
     def wait(self, seconds: float) -> list[Finished]:
         """Fits that finished; waits up to `seconds` for the first."""
 
+    @property
+    def devices(self) -> list[dict[str, Any]]:
+        """Which device runs which fit now: device, label, since."""
+
     def close(self) -> None: ...
 
 
@@ -54,6 +58,7 @@ class InlineExecutor:
 
     place = "this process"
     slots = 1
+    devices: list[dict[str, Any]] = []  # noqa: RUF012 - never filled: the only fit runs inside `wait`
 
     def __init__(self) -> None:
         self._queue: deque[tuple[FitSpec, SplitData, Any, bool]] = deque()

@@ -28,14 +28,11 @@ _SECONDS = 600
 
 
 def fetch(client: Any, home: Home, remote_home: str | None) -> list[str]:
-    """Merge the head's records into `home`; returns the names of the sweeps that came."""
+    """Merge the head's records into `home`; returns the sweeps that came, none if a database has them."""
     with tempfile.TemporaryDirectory(prefix="sweep-fetch-") as folder:
         _unpack(_output(client, remote_home), Path(folder))
         home.create()
-        names = merge(Path(folder), home)
-    if not names:
-        raise UserError("the head's home holds no sweep; is --remote-home the one that the sweep used?")
-    return names
+        return merge(Path(folder), home)
 
 
 def _output(client: Any, remote_home: str | None) -> str:
@@ -69,10 +66,16 @@ def merge(fetched: Path, home: Home) -> list[str]:
     """Add a copy of another home's records to `home`. A fit that is here already stays as it is."""
     from sweep.ledger import Ledger
 
-    if not (fetched / "ledger.sqlite").exists():
-        return []
     for source in sorted((fetched / "artifacts").glob("*.npz")) + sorted((fetched / "state").glob("*.json")):
         write_atomically(home.folder / source.relative_to(fetched), source.read_bytes())
+    elsewhere = fetched / "ledger.url"
+    if elsewhere.exists():
+        if home.ledger_path.exists():
+            raise UserError(
+                f"{home.folder}: has records of its own, and the head keeps its in a database; choose another --home"
+            )
+        write_atomically(home.folder / elsewhere.name, elsewhere.read_bytes())
+        return []
     Ledger(home.ledger_url).close()  # makes the tables
     with closing(sqlite3.connect(home.folder / "ledger.sqlite", timeout=20)) as connection, connection:
         connection.execute("ATTACH ? AS other", (str(fetched / "ledger.sqlite"),))

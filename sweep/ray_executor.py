@@ -15,6 +15,8 @@ from sweep.errors import UserError, first_line
 from sweep.executors import Finished, classify, describe_failure
 from sweep.fits import FitOutcome, FitSpec, SplitData
 from sweep.jobs import use_token
+from sweep.metrics import FitMetrics
+from sweep.whereabouts import whereabouts
 from sweep.worker import Order, run_fit
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
@@ -53,6 +55,7 @@ class RayExecutor:
         self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
         self._data: dict[int, Any] = {}
+        self._metrics = FitMetrics()
 
     @property
     def slots(self) -> int:
@@ -80,6 +83,7 @@ class RayExecutor:
         order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
         reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, self._data[id(data)], order, warm)
         self._running[reference] = (spec, time.monotonic())
+        self._metrics.started(self.slots)
 
     def wait(self, seconds: float) -> list[Finished]:
         if not self._running:
@@ -88,7 +92,10 @@ class RayExecutor:
         ready, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
         if ready:  # take along whatever else has finished meanwhile
             ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
-        return [self._collect(reference) for reference in ready]
+        finished = [self._collect(reference) for reference in ready]
+        for end in finished:
+            self._metrics.ended(end)
+        return finished
 
     def _collect(self, reference: Any) -> Finished:
         spec, submitted = self._running.pop(reference)
@@ -104,6 +111,11 @@ class RayExecutor:
             if self._timeout is not None and failure.kind == "lost worker" and seconds >= self._timeout:
                 return replace(failure, kind="timeout", message=f"no result after {self._timeout:g} s")
             return failure
+
+    @property
+    def devices(self) -> list[dict[str, Any]]:
+        """Which device runs which fit now."""
+        return whereabouts()
 
     def close(self) -> None:
         for reference in self._running:

@@ -29,6 +29,7 @@ from sweep.seeds import digest
 
 _RUN_KEY = "sweep.run_key"
 _MILLI = 1000
+_HISTORY = 100  # points of a refit's course at most
 
 
 @dataclass(frozen=True)
@@ -170,12 +171,16 @@ class Recorder:
     def _write_arrays(self, client: Any, run_id: str, run: RunContent) -> None:
         import tempfile
 
+        from dashboards.method_figure import write_method_figure
+
         with tempfile.TemporaryDirectory() as folder:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, allow_pickle=False, **run.arrays)
             path = Path(folder) / "metric.npz"
             path.write_bytes(buffer.getvalue())
-            client.log_artifact(run_id, str(path))
+            pictures = write_method_figure(run.params["method"], run.arrays, Path(folder))
+            for file in (path, *pictures):
+                client.log_artifact(run_id, str(file))
 
     def _leftovers(self, client: Any, experiment: str, run_key: str, run_id: str) -> list[str]:
         """Runs of this key that are there already: outdated, or half-written before a crash."""
@@ -308,7 +313,10 @@ def _method_run(sweep: str, study: StudyRecords, row: dict[str, Any], common: di
     for m, objective in enumerate(objectives, start=1):
         best = max(best, -objective)
         metrics.append(("best_objective_of_m_restarts", -best, m))
-    arrays = home.read_artifact(spec.key, record.artifact) if record.artifact else None
+    arrays = (home.read_artifact(spec.key, record.artifact) if record.artifact else None) or {}
+    for name in ("gap", "objective"):
+        steps, values = arrays.get("history_n_eigh", ()), arrays.get(f"history_{name}", ())
+        metrics += [(f"refit_{name}", float(v), int(n)) for n, v in zip(steps, values, strict=False)][-_HISTORY:]
     return RunContent(
         run_key=digest([sweep, "method", study.dataset, study.split, study.method])[:32],
         experiment=sweep,
@@ -322,7 +330,7 @@ def _method_run(sweep: str, study: StudyRecords, row: dict[str, Any], common: di
             f"{study.method} on {study.dataset}, split {study.split}: the best of {len(study.tuning) or 1} settings, "
             f"refitted on the whole training part and scored on the test part. metric.npz holds components (L)."
         ),
-        arrays=arrays or {},
+        arrays=arrays,
     )
 
 

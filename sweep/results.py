@@ -45,9 +45,9 @@ class StudyRecords:
                 found[Trial(spec.gamma, spec.rank)][spec.fold] = (spec, record)
         return dict(found)
 
-    @property
+    @cached_property
     def chosen(self) -> Trial | None:
-        """Best trial by the folds; the only one of a method that tunes nothing."""
+        """Best trial by the folds; the only one of a method that tunes nothing. Ask when all fits are in."""
         if not self.tuning:
             return next(iter(self._refits), None)
         return best_trial(self._fold_scores(), self.folds)

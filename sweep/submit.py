@@ -108,10 +108,10 @@ def stage(spec: SweepSpec, folder: Path) -> None:
 def refuse_credentials(spec: SweepSpec) -> None:
     """A sweep file travels to the cluster and is shown there: it must not hold a password."""
     for name, value in spec.tracking.model_dump().items():
-        if isinstance(value, str) and re.search(r"//[^/@\s]*:[^/@\s]*@", value):
+        if isinstance(value, str) and re.search(r"//[^/@\s:]*:(?!\$)[^/@\s]*@", value):
             raise UserError(
-                f"tracking.{name}: leave the password out of the URL; set PGPASSWORD or "
-                "MLFLOW_TRACKING_PASSWORD on the head instead (docs/clusters.md)"
+                f"tracking.{name}: leave the password out of the URL: put a variable of the head's environment "
+                "in its place, as in user:$PGPASSWORD@host (docs/clusters.md)"
             )
 
 

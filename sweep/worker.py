@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
+from sweep.whereabouts import announced
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> F
         faulthandler.dump_traceback_later(order.timeout, exit=True)
     try:
         startup = _prepare(order.gpus)
-        outcome = fit_and_score(spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", warm=warm, lean=order.lean)
+        with announced(spec.label, order.gpus):
+            outcome = fit_and_score(
+                spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", warm=warm, lean=order.lean
+            )
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcome.with_seconds(startup=startup, queue=max(0.0, began - order.submitted))

@@ -163,7 +163,7 @@ def test_twenty_thousand_finished_fits_are_read_back_in_seconds(tmp_path: Path) 
     assert len(fits) == 20_000
 
     rows = []
-    for fit in [*fits, replace(fits[0], fold=None)]:
+    for fit in [*fits, replace(fits[0], gamma=max(grid["gamma"]), rank=4, fold=None)]:
         kept = replace(record(fit), scores=SCORES, seconds={"solve": 0.1, "transfer": 0.0, "score": 0.0}, place=PLACE)
         texts = fit.key, json.dumps(asdict(fit), sort_keys=True), json.dumps(asdict(kept))
         rows.append((*texts, _checksum(*texts), 0.0))

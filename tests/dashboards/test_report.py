@@ -168,3 +168,15 @@ def test_the_spectrum_of_a_projection_is_that_of_its_metric() -> None:
     for L in (rng.standard_normal((5, 9)), rng.standard_normal((9, 5)), np.diag([3.0, 2.0, 0.0])):
         expected = np.linalg.eigvalsh(L.T @ L)[::-1]
         assert metric_spectrum(L) == pytest.approx(expected[expected > 1e-12 * expected[0]])
+
+
+@pytest.mark.parametrize("kept", [(), ("components",), ("class_auc", "class_sizes")])
+def test_a_metrics_own_picture_draws_what_was_recorded(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    from dashboards.method_figure import write_method_figure
+    from tests.dashboards.synthetic import arrays_of, study_specs
+
+    arrays = arrays_of(study_specs("digits", 0, "euc", 2)[0], np.random.default_rng(0))
+    picture = write_method_figure("euc", {name: arrays[name] for name in kept} if kept else arrays, tmp_path)
+    svg = picture[0].read_text()
+    assert svg.count("not recorded for this method") == (2 if kept else 0)
+    assert [path.name for path in picture] == ["metric.svg", "metric.png"]

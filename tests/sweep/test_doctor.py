@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sweep.doctor import Node, Problem, _skew, _unreachable, code_fingerprint, examine, find_problems
+from sweep.doctor import Node, Problem, _skew, find_problems
+from sweep.examine import _unreachable, code_fingerprint, examine
 
 GPU = {"name": "NVIDIA L4", "memory_gb": 24.0, "eigh_seconds": 0.1}
 HEALTHY = Node(

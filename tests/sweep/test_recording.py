@@ -44,7 +44,7 @@ def test_runs_are_complete_readable_and_written_once(finished: Home) -> None:
     assert {"auc_all", "fit_seconds", "balance_score", "relative_gap", "n_eigh", "npv"} <= set(run_.data.metrics)
     assert {"sweep.data_fingerprint", "sweep.seed", "sweep.host", "sweep.version"} <= set(run_.data.tags)
     client = mlflow.MlflowClient(finished.mlflow_url)
-    assert [a.path for a in client.list_artifacts(run_.info.run_id)] == ["metric.npz"]
+    assert [a.path for a in client.list_artifacts(run_.info.run_id)] == ["metric.npz", "metric.png", "metric.svg"]
     trials = runs(finished, "tiny/trials")
     assert len(trials) == 6
     history = client.get_metric_history(trials[0].info.run_id, "fold_auc")

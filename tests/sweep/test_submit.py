@@ -108,7 +108,8 @@ def test_a_password_does_not_travel(sweep_file: Any, key: str) -> None:
         refuse_credentials(spec)
     assert f"tracking.{key}" in str(caught.value)
     assert "hunter2" not in str(caught.value)
-    refuse_credentials(load_spec(str(sweep_file(tracking={key: "postgresql+psycopg://db/sweeps"}))))
+    for url in ("postgresql+psycopg://db/sweeps", "postgresql+psycopg://me:$PGPASSWORD@db/sweeps"):
+        refuse_credentials(load_spec(str(sweep_file(tracking={key: url}))))
 
 
 def test_the_home_on_the_head_is_not_the_working_directory() -> None:
@@ -245,6 +246,24 @@ def test_fetched_records_are_the_heads_and_what_is_here_stays(sweep_file: Any, t
     client = mlflow.MlflowClient(Home(here).mlflow_url)
     experiment = client.get_experiment_by_name("remote")
     assert len(client.search_runs([experiment.experiment_id])) == 1
+
+
+def test_records_in_a_database_stay_there_and_are_found_from_here(tmp_path: Path) -> None:
+    head, here, arrived = Home(tmp_path / "head"), Home(tmp_path / "here"), tmp_path / "arrived"
+    head.create()
+    here.create()
+    arrived.mkdir()
+    head.remember_ledger("postgresql+psycopg://me:hunter2@db/sweeps")
+    head.write_artifact("key", {"components": np.eye(2)})
+    text = packed(head.folder)
+    assert "hunter2" not in text
+    _unpack(text, arrived)
+    assert merge(arrived, here) == []
+    assert here.ledger_setting == head.ledger_setting
+    assert here.artifact_path("key").exists()
+    Ledger(here.ledger_url).close()
+    with pytest.raises(UserError, match="another --home"):
+        merge(arrived, here)
 
 
 def test_an_empty_home_is_said_in_one_line(tmp_path: Path) -> None:
