@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sweep import __version__
-from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR
+from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR, build_parser
 from sweep.errors import UserError, nearest
 from sweep.home import Home
 from sweep.progress import duration as _duration
@@ -334,7 +334,7 @@ def submit(options: Namespace) -> int:
     if options.name:
         spec = _renamed(spec, options.name)
     try:
-        plan(Namespace(spec=options.spec, home=options.home, json=False))
+        plan(build_parser().parse_args(["plan", options.spec, "--home", options.home]))
     except UserError as error:  # data that only the cluster has; the driver there checks again
         _say(f"plan not shown: {error}")
     home = Home(options.home)
@@ -435,7 +435,7 @@ def _print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
     print_table(table, title=f"{name}: fits are tuning + refit; AUC on the test part")
     if ratios:
         print_table(ratios, title="non-convex over convex, tuning only")
-    print(verdict(comparisons))  # noqa: T201
+    print(verdict(comparisons), flush=True)  # noqa: T201
 
 
 def _say_prediction(home: Home, name: str, driver: Any, progress: Any) -> None:

@@ -210,6 +210,16 @@ def test_a_wrong_address_is_one_line(address: str | None, cluster: str | None, e
     assert "\n" not in str(caught.value)
 
 
+def test_the_plan_is_shown_before_anything_is_sent(sweep_file: Any, tmp_path: Path, capsys: Any) -> None:
+    file = sweep_file(methods=["mdml-csfn"])
+    assert main(["submit", str(file), "--address", "http://127.0.0.1:9", "--home", str(tmp_path / "home")]) == 2
+    output = capsys.readouterr()
+    assert "mdml-csfn" in output.out
+    assert "no job server of Ray answers" in output.err
+    assert main(["submit", str(sweep_file(methods=["mdml-typo"])), "--address", "http://127.0.0.1:9"]) == 2
+    assert "unknown method" in capsys.readouterr().err
+
+
 # -- what comes back ----------------------------------------------------------------------------------
 
 
