@@ -5,13 +5,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
+QUICK := not slow and not bench and not chaos and not cluster
+
 .PHONY: quickstart test test-slow bench chaos cluster-test lint format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow and not bench and not chaos and not cluster"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not serial and $(QUICK)"
+	$(BIN)/python -m pytest -m "serial and $(QUICK)"
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow"

@@ -15,6 +15,8 @@ import pytest
 
 from sweep.cli import build_parser, main
 
+pytestmark = pytest.mark.serial
+
 
 def sweep(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, timeout=240)

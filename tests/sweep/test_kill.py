@@ -17,6 +17,8 @@ import pytest
 from sweep.home import Home
 from sweep.ledger import Ledger
 
+pytestmark = pytest.mark.serial
+
 
 def start(file: Path, home: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(

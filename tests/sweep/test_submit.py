@@ -23,6 +23,8 @@ from sweep.ledger import Ledger
 from sweep.spec import load_spec
 from sweep.submit import entrypoint, refuse_credentials, stage, submission_id, submit
 
+pytestmark = pytest.mark.serial
+
 
 @pytest.fixture
 def spec(sweep_file: Any) -> Any:
