@@ -203,6 +203,8 @@ class Driver:
             if not final:
                 if finished.kind == "out of memory":
                     self._lean.add(spec.key)
+                if finished.kind == "misplaced worker":
+                    time.sleep(0.5)  # that process is about to end, and must not get the fit again
                 self._queue.push(spec)
                 return
             self.tally.failed += n_fits(spec)

@@ -68,9 +68,9 @@ def _prepare(gpus: float) -> float:
         _warm_up(gpus)
         _WORKER.devices = devices
         return time.perf_counter() - start
-    if devices != _WORKER.devices:
+    if _WORKER.has_gpu and devices != _WORKER.devices:
         # CUDA keeps the device it opened first, whatever the variable says later: let a fresh process do it.
-        threading.Timer(0.2, os._exit, [0]).start()
+        threading.Timer(0.1, os._exit, [0]).start()  # after Ray has taken the exception
         raise MisplacedWorkerError(f"opened GPU {_WORKER.devices!r}, was handed {devices!r}")
     return 0.0
 

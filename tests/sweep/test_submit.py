@@ -26,6 +26,12 @@ from sweep.submit import entrypoint, refuse_credentials, stage, submission_id, s
 pytestmark = pytest.mark.serial
 
 
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command sets the mode for its own process; here it would stay for the tests that follow."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+
+
 @pytest.fixture
 def spec(sweep_file: Any) -> Any:
     return load_spec(str(sweep_file(methods=["mdml-csfn"])))
