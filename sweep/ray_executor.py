@@ -118,8 +118,8 @@ class RayExecutor:
         return whereabouts()
 
     def close(self) -> None:
-        for reference in self._running:
-            self._ray.cancel(reference, force=True)
+        # Ray ends the tasks of a driver that leaves. Cancelling them first would race with the shutdown,
+        # and now and then crash the driver in Ray's own core.
         self._running.clear()
         self._ray.shutdown()
 
