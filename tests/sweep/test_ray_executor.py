@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from dataclasses import replace
@@ -70,7 +71,7 @@ def test_a_gpu_fit_sees_exactly_its_own_device(outcomes: list[tuple[FitSpec, Fit
 
 def test_two_fits_never_share_a_device_at_a_time(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
     on_gpu = sorted((r for fit, r in outcomes if fit.method != "ilhd"), key=lambda r: r.started)
-    for earlier, later in zip(on_gpu, on_gpu[1:], strict=False):
+    for earlier, later in itertools.pairwise(on_gpu):
         overlap = later.started < earlier.started + earlier.seconds["solve"] - 0.01
         assert not (overlap and later.place["visible"] == earlier.place["visible"])
 
