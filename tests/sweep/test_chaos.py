@@ -14,8 +14,6 @@ from tests.sweep.test_kill import mlflow_state, state
 # The published algorithm takes its steps however easy the problem is: fits long enough to be hit.
 SLOW_FITS = {"algorithm": "paper", "settings": {"n_pairs": 300, "max_iter": 400}}
 
-pytestmark = pytest.mark.serial
-
 
 def run_both(file: Path, tmp_path: Path, kills: int, seed: int) -> None:
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"

@@ -24,8 +24,6 @@ from tests.sweep.chaos import kill_worker
 from tests.sweep.test_driver import BreakingExecutor, CountingExecutor, run, scores
 from tests.sweep.test_kill import committed
 
-pytestmark = pytest.mark.serial
-
 SLOW = {"algorithm": "paper", "settings": {"n_pairs": 200, "max_iter": 1500}, "methods": ["mdml-csfn"]}
 
 

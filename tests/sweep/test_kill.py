@@ -17,8 +17,6 @@ import pytest
 from sweep.home import Home
 from sweep.ledger import Ledger
 
-pytestmark = pytest.mark.serial
-
 
 def start(file: Path, home: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -87,6 +85,7 @@ def test_sigkill_at_several_moments_changes_nothing(sweep_file: Any, tmp_path: P
     assert {status for _, status, _, _ in mlflow_state(stormy)} == {"FINISHED"}
 
 
+@pytest.mark.serial
 def test_ctrl_c_and_sigterm_end_with_130_and_keep_what_is_there(sweep_file: Any, tmp_path: Path) -> None:
     file, home = sweep_file(), tmp_path / "home"
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -22,8 +22,6 @@ from sweep.executors import Finished
 from sweep.fits import FitOutcome
 from tests.dashboards.synthetic import record_of, study_specs
 
-pytestmark = pytest.mark.serial
-
 SECONDS = 90
 
 

@@ -23,8 +23,6 @@ from sweep.ledger import Ledger
 from sweep.spec import load_spec
 from sweep.submit import entrypoint, refuse_credentials, stage, submission_id, submit
 
-pytestmark = pytest.mark.serial
-
 
 @pytest.fixture(autouse=True)
 def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,6 @@ from sweep.ledger import Failure, Ledger
 from sweep.watch import expected_tasks, sweep_view, take_snapshot
 from tests.dashboards.synthetic import fill, sweep_spec
 
-pytestmark = pytest.mark.serial
-
 
 def shown(home: Home, ledger: Ledger, name: str) -> str:
     console = Console(width=140, record=True, file=io.StringIO())
