@@ -8,9 +8,12 @@ arrays between host and device) is here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import array_api_compat
@@ -142,7 +145,7 @@ def block_bytes(xp: Namespace) -> int:
     are mapped anew each time, at several times the cost of the work itself. On a GPU every block is a
     few launches, so few and large.
     """
-    return (1 << 28 if _is_cupy(xp) else 1 << 19) // _BLOCK_DIVISOR.get()
+    return (1 << 28 if _is_cupy(xp) else 1 << 20) // _BLOCK_DIVISOR.get()
 
 
 _BLOCK_DIVISOR: ContextVar[int] = ContextVar("block_divisor", default=1)
@@ -156,6 +159,34 @@ def small_blocks() -> Iterator[None]:
         yield
     finally:
         _BLOCK_DIVISOR.reset(token)
+
+
+def in_blocks(function: Callable[[slice], Array], length: int, block: int, *, xp: Namespace) -> list[Array]:
+    """`function` of every slice of `block` of 0..length, in order; on a CPU as many at once as it has threads.
+
+    What a slice gives must not depend on the others, so that the number of threads changes nothing.
+    """
+    slices = [slice(start, min(start + block, length)) for start in range(0, length, block)]
+    if not _is_numpy(xp) or cpu_threads() == 1 or len(slices) < 2:
+        return [function(rows) for rows in slices]
+    # Few, long tasks: handing out each block would cost as much as computing it.
+    share = -(-len(slices) // cpu_threads())
+    parts = [slices[start : start + share] for start in range(0, len(slices), share)]
+    results = _thread_pool().map(lambda part: [function(rows) for rows in part], parts)
+    return [result for part in results for result in part]
+
+
+@cache
+def cpu_threads() -> int:
+    """Threads that a fit may use: what OMP_NUM_THREADS allows (Ray sets it per task), else the CPUs given to us."""
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(int(allowed), available)) if allowed.isdecimal() else available
+
+
+@cache
+def _thread_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cpu_threads(), "pairs")
 
 
 def symmetrize(M: Array, *, xp: Namespace) -> Array:
@@ -200,10 +231,18 @@ def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespa
     stack = flat_weights.shape[0]
     data = xp.reshape(xp.take(flat_weights, graph.slots, axis=1), (-1,))
     indices, indptr = graph.stacked(stack)
-    adjacency = _csr_class(xp)((data, indices, indptr), (stack * n, stack * n))
     flat_Y = xp.reshape(Y, (stack * n, k))
-    degree = adjacency @ xp.ones((stack * n,), dtype=Y.dtype, device=graph.device)
-    return xp.reshape(degree[:, None] * flat_Y - adjacency @ flat_Y, Y.shape)
+    ones = xp.ones((stack * n,), dtype=Y.dtype, device=graph.device)
+
+    def product(rows: slice) -> Array:
+        stored = slice(int(indptr[rows.start]), int(indptr[rows.stop]))
+        starts = indptr[rows.start : rows.stop + 1] - indptr[rows.start]
+        shape = (rows.stop - rows.start, stack * n)
+        adjacency = _csr_class(xp)((data[stored], indices[stored], starts), shape)
+        return (adjacency @ ones)[:, None] * flat_Y[rows] - adjacency @ flat_Y
+
+    block = max(1, block_bytes(xp) // (8 * k)) if _is_numpy(xp) else stack * n
+    return xp.reshape(xp.concat(in_blocks(product, stack * n, block, xp=xp)), Y.shape)
 
 
 def _laplacian_product_dense(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespace) -> Array:

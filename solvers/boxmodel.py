@@ -8,7 +8,7 @@ A change q of the pair weights changes the distances by H q with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from solvers.backend import Array
 from solvers.pairs import PairSet
@@ -23,48 +23,20 @@ class PairModel:
 
     Attributes
     ----------
-    Y : (n, r) points in the model's coordinates.
+    pairs : the pairs in play, between points in the model's coordinates.
     T : (r, r) weights of the coordinates' products.
-    mask, chosen : which pairs are in play, as a mask (m,) and as indices (p,).
     """
 
     pairs: PairSet
-    Y: Array
     T: Array
-    mask: Array
-    chosen: Array = field(init=False)
-    _place: Array = field(init=False)
 
-    def __post_init__(self) -> None:
-        xp = self.pairs.xp
-        self.chosen = xp.nonzero(self.mask)[0]
-        # Place of each pair among the chosen ones; anything for the others.
-        self._place = xp.clip(xp.cumulative_sum(xp.astype(self.mask, xp.int64)) - 1, 0, None)
-
-    def spread(self, values: Array) -> Array:
-        """Values of the chosen pairs as a vector over all pairs, zero elsewhere."""
-        xp = self.pairs.xp
-        if self.chosen.shape[0] == 0:
-            return xp.zeros(self.mask.shape, dtype=values.dtype, device=self.pairs.graph.device)
-        everywhere = xp.take(values, self._place)
-        return xp.where(self.mask, everywhere, xp.zeros_like(everywhere))
-
-    def response(self, weights: Array) -> Array:
-        """Change of the chosen pairs' distances when the weights of all pairs change by `weights` (m,)."""
-        S = self.T * self.pairs.scatter(weights, self.Y)
-        return self.pairs.quadratic_forms(self.Y, S, self.chosen)
+    def curvature(self, q: Array) -> Array:
+        """T o sum_l q_l z_l z_l', (r, r)."""
+        return self.T * self.pairs.scatter(self.pairs.xp.astype(q, self.T.dtype))
 
     def apply(self, q: Array) -> Array:
-        """H q for q (p,) over the chosen pairs, in the precision of q."""
-        xp = self.pairs.xp
-        return xp.astype(self.response(self.spread(xp.astype(q, self.Y.dtype))), q.dtype)
-
-    def differences(self, chosen: Array) -> Array:
-        """z of a few pairs in the model's coordinates, (p, r)."""
-        xp, graph = self.pairs.xp, self.pairs.graph
-        return xp.take(self.Y, xp.take(graph.first, chosen), axis=0) - xp.take(
-            self.Y, xp.take(graph.second, chosen), axis=0
-        )
+        """H q for q (p,), in the precision of q."""
+        return self.pairs.xp.astype(self.pairs.quadratic_forms(self.curvature(q)), q.dtype)
 
 
 def maximize_model(
@@ -77,7 +49,7 @@ def maximize_model(
     xp = model.pairs.xp
     rounds, enough = (40, 0.005) if tight else (10, 0.05)
     b, d, total = start, distances, 0.0
-    if model.chosen.shape[0] == 0:
+    if len(model.pairs) == 0:
         return b
     for _ in range(rounds):
         wanted = (margin - d) / smoothing
@@ -86,8 +58,7 @@ def maximize_model(
         response = model.apply(step)
         free = xp.nonzero((wanted > 0) & (wanted < 1))[0]
         if free.shape[0] > 0:
-            corrected = _newton_target(model, free, wanted, bounded, response, smoothing, tight)
-            newton = corrected - b
+            newton = _newton_target(model, free, wanted, bounded, response, smoothing, tight) - b
             if float(xp.sum((margin - d - smoothing * b) * newton)) > 0:
                 step, response = newton, model.apply(newton)
         slope = float(xp.sum((margin - d - smoothing * b) * step))
@@ -116,18 +87,21 @@ def _newton_target(
     xp = model.pairs.xp
     stride = -(-int(free.shape[0]) // _SAMPLE)
     sample = free[::stride]
-    Z = model.differences(xp.take(model.chosen, sample))
+    sampled = model.pairs.subset(sample, model.pairs.X)
+    Z = xp.take(sampled.X, sampled.graph.first, axis=0) - xp.take(sampled.X, sampled.graph.second, axis=0)
     weight = int(free.shape[0]) / int(sample.shape[0]) / smoothing
 
-    def apply(q: Array) -> Array:
-        S = model.T * (xp.matrix_transpose(Z) @ (xp.astype(q, Z.dtype)[:, None] * Z))
-        return xp.astype(xp.sum((Z @ S) * Z, axis=1), q.dtype)
+    def curvature(q: Array) -> Array:
+        return model.T * (xp.matrix_transpose(Z) @ (xp.astype(q, Z.dtype)[:, None] * Z))
+
+    def system(q: Array) -> Array:
+        return q + weight * xp.astype(xp.vecdot(Z @ curvature(q), Z), q.dtype)
 
     right = xp.take(response, sample)
-    q = _conjugate_gradient(lambda v: v + weight * apply(v), right, 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
+    q = _conjugate_gradient(system, right, 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
     if stride > 1:
-        S = model.T * (xp.matrix_transpose(Z) @ (xp.astype(weight * q, Z.dtype)[:, None] * Z))
-        forms = model.pairs.quadratic_forms(model.Y, S, xp.take(model.chosen, free))
+        others = model.pairs.subset(free, model.pairs.X)
+        forms = others.quadratic_forms(curvature(weight * q))
         q = xp.take(response, free) - xp.astype(forms, response.dtype)
     targets = xp.clip(xp.take(wanted, free) - q / smoothing, 0.0, 1.0)
     is_free = (wanted > 0) & (wanted < 1)

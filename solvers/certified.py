@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import array_api_compat
+
 from solvers.backend import Array, Backend, eigh
 from solvers.boxmodel import PairModel, maximize_model
 from solvers.pairs import PairProblem
@@ -181,9 +183,6 @@ class _Newton:
         self.kind = self.xp.float32 if single else p.backend.dtype
         self.X = self.xp.astype(p.pairs.X, self.kind)
         self.tight = tol < _SINGLE_TOL
-        m = len(p.pairs)
-        uniform = self.xp.full((m,), 1.0 / m, dtype=self.kind, device=p.backend.device)
-        self.mean_scatter = p.pairs.scatter(uniform, self.X)
         self.best: _Parts | None = None
         self.M: Array = None
         self.dual, self.alpha = -math.inf, None
@@ -246,7 +245,8 @@ class _Newton:
     def _improve(self, point: _Point, x: Array, distances: Array) -> None:
         """Take the best multiple of M(alpha), then the best point between it and the best metric so far."""
         p, xp, U = self.p, self.xp, point.U
-        similar = float(xp.sum(xp.sum(U * (p.C_S @ U), axis=0) * x))
+        M = (U * x[None, :]) @ xp.matrix_transpose(U)
+        similar = float(xp.sum(p.C_S * M))
 
         def multiple(log_scale: float) -> _Parts:
             scale = math.exp(log_scale)
@@ -263,7 +263,7 @@ class _Newton:
             share = min((0.0, inner, 1.0), key=lambda share: self._value(best.mixed(candidate, share)))
             candidate = best.mixed(candidate, share)
         if share > 0:
-            M = (U * (math.exp(log_scale) * x)[None, :]) @ xp.matrix_transpose(U)
+            M = math.exp(log_scale) * M
             self.M = M if share == 1 else (1 - share) * self.M + share * M
             self.best = candidate
 
@@ -278,33 +278,34 @@ class _Newton:
         # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
         reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
         settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= 0.02)
-        Y, T = self._coordinates(point.U, XU, x, y)
+        Y, T = self._coordinates(XU, x, y)
         for fixed in (settled, xp.zeros_like(settled)):
-            model = PairModel(p.pairs, Y, T, ~fixed)
+            chosen = xp.nonzero(~fixed)[0]
+            model = PairModel(p.pairs.subset(chosen, Y), T)
             moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
-            in_play = xp.take(distances, model.chosen)
+            in_play = xp.take(distances, chosen)
             if bool(xp.any(moved != 0)):
-                in_play = in_play + xp.astype(model.response(xp.astype(moved, self.kind)), in_play.dtype)
+                response = model.pairs.quadratic_forms(T * p.pairs.scatter(xp.astype(moved, self.kind), Y))
+                in_play = in_play + xp.astype(response, in_play.dtype)
             proposal = maximize_model(
                 model,
-                xp.take(alpha, model.chosen),
+                xp.take(alpha, chosen),
                 in_play,
                 margin=p.margin,
                 smoothing=smoothing,
                 tight=self.tight,
             )
-            change = xp.where(fixed, moved, model.spread(proposal) - alpha)
+            change = moved + _spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
             slope = float(xp.sum((p.margin - distances - smoothing * alpha) * change)) / len(p.pairs)
             if slope > 0:  # else settling the far pairs overshot: near the dual's limit it bends sharply
                 break
         return change, slope
 
-    def _coordinates(self, U: Array, XU: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    def _coordinates(self, XU: Array, x: Array, y: Array) -> tuple[Array, Array]:
         """Points and curvature in the few eigenvectors that carry most of the dual's curvature."""
         p, xp = self.p, self.xp
         curvature = _divided_differences(y, x, p.penalty.maximizer_slope(y, xp=xp), xp=xp)
-        U = xp.astype(U, self.kind)
-        spread = xp.astype(xp.sum(U * (self.mean_scatter @ U), axis=0), y.dtype)
+        spread = xp.astype(xp.var(XU, axis=0), y.dtype)  # how much pairs differ along each eigenvector
         weight = spread * (curvature @ spread)
         leading = xp.sort(xp.argsort(-weight, stable=True)[: min(MODEL_RANK, weight.shape[0])])
         T = xp.take(xp.take(curvature, leading, axis=0), leading, axis=1) / (len(p.pairs) * p.gamma)
@@ -358,6 +359,15 @@ class _Newton:
             self.alpha,
             exact_rank,
         )
+
+
+def _spread(values: Array, mask: Array, *, xp: Any) -> Array:
+    """Values (p,) at the p places where the mask (m,) is true, zero elsewhere."""
+    if values.shape[0] == 0:
+        return xp.zeros(mask.shape, dtype=values.dtype, device=array_api_compat.device(mask))
+    place = xp.clip(xp.cumulative_sum(xp.astype(mask, xp.int64)) - 1, 0, None)
+    everywhere = xp.take(values, place)
+    return xp.where(mask, everywhere, xp.zeros_like(everywhere))
 
 
 def _divided_differences(y: Array, x: Array, slope: Array, *, xp: Any) -> Array:

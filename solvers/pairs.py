@@ -19,6 +19,7 @@ from solvers.backend import (
     PairGraph,
     block_bytes,
     group_sum,
+    in_blocks,
     laplacian_product,
     symmetrize,
     to_numpy,
@@ -37,6 +38,11 @@ class PairSet:
     def __init__(self, X: Array, first: Array, second: Array, *, xp: Namespace) -> None:
         self.X, self.xp = X, xp
         self.graph = PairGraph(first, second, X.shape[0], xp=xp)
+
+    def subset(self, chosen: Array, Y: Array) -> PairSet:
+        """Some of the pairs, of the rows of Y (n, k) in place of those of X."""
+        first, second = (self.xp.take(ends, chosen) for ends in (self.graph.first, self.graph.second))
+        return PairSet(Y, first, second, xp=self.xp)
 
     def __len__(self) -> int:
         return int(self.graph.first.shape[0])
@@ -63,25 +69,27 @@ class PairSet:
         rows = xp.reshape(Y, (-1, k))
         first, second = self.graph.stacked_ends(rows.shape[0] // n)
         block = max(1, block_bytes(xp) // (8 * max(1, k)))
-        pieces = []
-        for start in range(0, first.shape[0], block):
-            stop = min(start + block, first.shape[0])
-            ends = first[start:stop], second[start:stop]
-            difference = xp.take(rows, ends[0], axis=0) - xp.take(rows, ends[1], axis=0)
-            pieces.append(xp.vecdot(difference, difference))
+
+        def distances(part: slice) -> Array:
+            difference = xp.take(rows, first[part], axis=0) - xp.take(rows, second[part], axis=0)
+            return xp.vecdot(difference, difference)
+
+        pieces = in_blocks(distances, first.shape[0], block, xp=xp)
         return xp.reshape(xp.concat(pieces), (*Y.shape[:-2], len(self)))
 
-    def quadratic_forms(self, Y: Array, S: Array, chosen: Array) -> Array:
-        """(y_i - y_j)' S (y_i - y_j) of the chosen pairs, for Y (n, k) and a symmetric S (k, k)."""
-        xp = self.xp
-        first, second = xp.take(self.graph.first, chosen), xp.take(self.graph.second, chosen)
-        block = max(1, block_bytes(xp) // (8 * Y.shape[1]))
-        pieces = [xp.zeros((0,), dtype=Y.dtype, device=self.graph.device)]
-        for start in range(0, chosen.shape[0], block):
-            rows = slice(start, min(start + block, chosen.shape[0]))
-            difference = xp.take(Y, first[rows], axis=0) - xp.take(Y, second[rows], axis=0)
-            pieces.append(xp.sum((difference @ S) * difference, axis=1))
-        return xp.concat(pieces)
+    def quadratic_forms(self, S: Array) -> Array:
+        """z' S z for a symmetric S (D, D), which may be indefinite."""
+        xp, k = self.xp, self.X.shape[1]
+        if len(self) == 0:
+            return xp.zeros((0,), dtype=S.dtype, device=self.graph.device)
+        both = xp.concat([self.X, self.X @ S], axis=1)  # a product per point instead of one per pair
+
+        def forms(part: slice) -> Array:
+            first, second = self.graph.first[part], self.graph.second[part]
+            difference = xp.take(both, first, axis=0) - xp.take(both, second, axis=0)
+            return xp.vecdot(difference[:, :k], difference[:, k:])
+
+        return xp.concat(in_blocks(forms, len(self), max(1, block_bytes(xp) // (16 * k)), xp=xp))
 
     def laplacian(self, weights: Array, Y: Array) -> Array:
         """Lap(w) Y, shape (..., n, k), for weights (..., m) and Y (..., n, k)."""
