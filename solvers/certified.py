@@ -69,6 +69,7 @@ class _Point:
     g: Array
     U: Array
     value: float
+    exact: bool  # whether G was made from alpha in the data's precision, not by steps
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class SpectralProblem:
         self.n_eigh += 1
         return eigh(M, xp=self.xp)
 
-    def point(self, alpha: Array, G: Array) -> _Point:
+    def point(self, alpha: Array, G: Array, *, exact: bool) -> _Point:
         """Evaluate the dual; -inf where the conjugate is infinite."""
         g, U = self.eigh(G)
         xp, y = self.xp, -g / self.gamma
@@ -109,7 +110,7 @@ class SpectralProblem:
             x = self.penalty.maximizer(y, xp=xp)
             conjugate = self.gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
             value = self.margin * float(xp.mean(alpha)) - conjugate
-        return _Point(alpha, G, g, U, value)
+        return _Point(alpha, G, g, U, value, exact)
 
     def gradient(self, alpha: Array) -> Array:
         """G(alpha)."""
@@ -122,10 +123,10 @@ class SpectralProblem:
 
     def feasible(self, alpha: Array, G: Array) -> _Point:
         """The dual point at alpha, halved until the conjugate is finite; alpha = 0 always is: C_S is psd."""
-        point = self.point(alpha, G)
+        point = self.point(alpha, G, exact=True)
         while not math.isfinite(point.value):
             alpha, G = alpha / 2, (G + self.C_S) / 2
-            point = self.point(alpha, G)
+            point = self.point(alpha, G, exact=True)
         return point
 
     def objective(self, M: Array, values: Array, distances: Array) -> float:
@@ -183,16 +184,19 @@ class _Newton:
         self.kind = self.xp.float32 if single else p.backend.dtype
         self.X = self.xp.astype(p.pairs.X, self.kind)
         self.tight = tol < _SINGLE_TOL
+        self.line_steps = 40 if self.tight else 16
         self.best: _Parts | None = None
         self.M: Array = None
-        self.dual, self.alpha = -math.inf, None
+        self.step = 1.0
+        self.dual: _Point | None = None  # the best so far, and F at the best multiple of its metric
+        self.own_objective = math.inf
 
     def run(self, start: Array | None) -> Solution:
         p, xp = self.p, self.xp
         m = len(p.pairs)
         if start is None:
             alpha = xp.zeros((m,), dtype=p.backend.dtype, device=p.backend.device)
-            point = p.point(alpha, p.C_S)
+            point = p.point(alpha, p.C_S, exact=True)
         else:
             point = p.feasible(start, p.gradient(start))
         iteration, factor = 0, _SMOOTHING
@@ -202,12 +206,12 @@ class _Newton:
             y = -point.g / p.gamma
             x = p.penalty.maximizer(y, xp=xp)
             distances = self._distances(XU, x)
-            self._improve(point, x, distances)
-            if point.value > self.dual:
-                self.dual, self.alpha = point.value, point.alpha
+            own = self._improve(point, x, distances)
+            if self.dual is None or point.value > self.dual.value:
+                self.dual, self.own_objective = point, own
             assert self.best is not None
-            objective = self._value(self.best)
-            gap = relative_gap(objective, self.dual)
+            objective, bound = self._value(self.best), self.dual.value
+            gap = relative_gap(objective, bound)
             self.history.append(
                 {
                     "n_eigh": p.n_eigh,
@@ -218,8 +222,8 @@ class _Newton:
             )
             if gap <= self.tol or p.n_eigh >= self.max_iter or factor < _LEAST_SMOOTHING:
                 return self._finish(iteration)
-            smoothing = min(p.margin, max(factor * (objective - self.dual), 1e-12 * p.margin))
-            change, slope = self._model_step(point, XU, x, y, distances, smoothing, objective - self.dual)
+            smoothing = min(p.margin, max(factor * (objective - bound), 1e-12 * p.margin))
+            change, slope = self._model_step(point, XU, x, y, distances, smoothing, objective - bound)
             following = self._search(point, change, slope, smoothing)
             if following is None:  # the smoothed problem is solved: only less smoothing helps
                 factor /= 4
@@ -242,30 +246,36 @@ class _Newton:
         hinge = xp.mean(xp.clip(self.p.margin - parts.distances, 0.0, None))
         return parts.similar + float(hinge) + parts.penalty
 
-    def _improve(self, point: _Point, x: Array, distances: Array) -> None:
-        """Take the best multiple of M(alpha), then the best point between it and the best metric so far."""
+    def _improve(self, point: _Point, x: Array, distances: Array) -> float:
+        """Take the best multiple of M(alpha), then the best point between it and the best metric so far.
+
+        Returns F at the multiple.
+        """
         p, xp, U = self.p, self.xp, point.U
         M = (U * x[None, :]) @ xp.matrix_transpose(U)
-        similar = float(xp.sum(p.C_S * M))
+        scale, candidate = self._multiple(x, float(xp.sum(p.C_S * M)), distances)
+        own, share, best = self._value(candidate), 1.0, self.best
+        if best is not None:
+            inner = _minimize(lambda share: self._value(best.mixed(candidate, share)), 0.0, 1.0, self.line_steps)
+            share = min((0.0, inner, 1.0), key=lambda share: self._value(best.mixed(candidate, share)))
+            candidate = best.mixed(candidate, share)
+        if share > 0:
+            self.M = scale * M if share == 1 else (1 - share) * self.M + share * scale * M
+            self.best = candidate
+        return own
 
-        def multiple(log_scale: float) -> _Parts:
+    def _multiple(self, x: Array, similar: float, distances: Array) -> tuple[float, _Parts]:
+        """The scale at which the metric with eigenvalues x has the least F, and its parts there."""
+        p, xp = self.p, self.xp
+
+        def scaled(log_scale: float) -> _Parts:
             scale = math.exp(log_scale)
             penalty = p.gamma * float(xp.sum(p.penalty.value(scale * x, xp=xp)))
             return _Parts(scale * similar, scale * distances, penalty)
 
-        steps = 40 if self.tight else 14
-        log_scale = _minimize(lambda s: self._value(multiple(s)), -1.0, 1.0, steps)
-        log_scale = min((0.0, log_scale), key=lambda s: self._value(multiple(s)))
-        candidate, share = multiple(log_scale), 1.0
-        best = self.best
-        if best is not None:
-            inner = _minimize(lambda share: self._value(best.mixed(candidate, share)), 0.0, 1.0, steps)
-            share = min((0.0, inner, 1.0), key=lambda share: self._value(best.mixed(candidate, share)))
-            candidate = best.mixed(candidate, share)
-        if share > 0:
-            M = math.exp(log_scale) * M
-            self.M = M if share == 1 else (1 - share) * self.M + share * M
-            self.best = candidate
+        best = _minimize(lambda s: self._value(scaled(s)), -3.0, 1.0, self.line_steps)
+        best = min((0.0, best), key=lambda s: self._value(scaled(s)))
+        return math.exp(best), scaled(best)
 
     # -- dual -----------------------------------------------------------------------------------
 
@@ -319,11 +329,12 @@ class _Newton:
         def smoothed(at: _Point) -> float:
             return at.value - smoothing / 2 * float(xp.mean(at.alpha * at.alpha))
 
-        base, step = smoothed(point), 1.0
+        base, step = smoothed(point), min(1.0, 2 * self.step)
         while p.n_eigh < self.max_iter and step > 1e-4:
-            trial = p.point(point.alpha + step * change, point.G + step * direction)
+            trial = p.point(point.alpha + step * change, point.G + step * direction, exact=False)
             gain = smoothed(trial) - base
             if gain >= 1e-4 * step * slope:
+                self.step = step
                 return trial
             if math.isfinite(gain):
                 step *= min(max(0.5 * step * slope / (step * slope - gain), 0.2), 0.5)
@@ -334,31 +345,48 @@ class _Newton:
     # -- result ---------------------------------------------------------------------------------
 
     def _finish(self, iteration: int) -> Solution:
-        """Measure the result in the data's precision: F at M itself, D at a G made afresh."""
-        p = self.p
-        assert self.alpha is not None
-        M = self.M
-        values, vectors = p.eigh(M)
-        values = self.xp.clip(values, 0.0, None)
-        objective = p.objective(M, values, p.distances(values, vectors))
-        g, dual = p.dual(self.alpha)
-        exact_rank = int(self.xp.sum(self.xp.astype(p.penalty.maximizer(-g / p.gamma, xp=self.xp) > 0, self.xp.int64)))
-        tol = self.tol / 0.95 if self.kind != p.backend.dtype else self.tol
-        gap = relative_gap(objective, dual)
+        """Measure the result in the data's precision: D at a G made afresh, F at the metric that is returned."""
+        p, xp = self.p, self.xp
+        assert self.dual is not None
+        single = self.kind != p.backend.dtype
+        tol = self.tol / 0.95 if single else self.tol
+        dual = self.dual
+        if single and not dual.exact:
+            dual = p.feasible(dual.alpha, p.gradient(dual.alpha))
+        x = p.penalty.maximizer(-dual.g / p.gamma, xp=xp)
+        found = None
+        if relative_gap(self.own_objective, dual.value) <= self.tol:  # M(alpha) itself, decomposed already, will do
+            found = self._own_metric(dual, x)
+        if found is None or relative_gap(found[0], dual.value) > tol:
+            values, vectors = p.eigh(self.M)
+            values = xp.clip(values, 0.0, None)
+            found = p.objective(self.M, values, p.distances(values, vectors)), self.M, values, vectors
+        objective, M, values, vectors = found
+        gap = relative_gap(objective, dual.value)
         self.history[-1] |= {"n_eigh": p.n_eigh, "objective": objective, "gap": gap}
         return Solution(
             M,
             values,
             vectors,
             objective,
-            dual,
+            dual.value,
             iteration,
             p.n_eigh,
             gap <= tol,
             self.history,
-            self.alpha,
-            exact_rank,
+            dual.alpha,
+            int(xp.sum(xp.astype(x > 0, xp.int64))),
         )
+
+    def _own_metric(self, dual: _Point, x: Array) -> tuple[float, Array, Array, Array]:
+        """F, M and its eigenpairs (ascending) for the best multiple of M(alpha)."""
+        p, xp = self.p, self.xp
+        values, vectors = xp.flip(x), xp.flip(dual.U, axis=1)
+        M = (vectors * values[None, :]) @ xp.matrix_transpose(vectors)
+        distances = p.distances(values, vectors)
+        scale, _ = self._multiple(values, float(xp.sum(p.C_S * M)), distances)
+        M, values = scale * M, scale * values
+        return p.objective(M, values, scale * distances), M, values, vectors
 
 
 def _spread(values: Array, mask: Array, *, xp: Any) -> Array:
