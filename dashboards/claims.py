@@ -28,7 +28,7 @@ class Claim:
 
 
 def check_claims(sweep: SweepRecords, cost: pd.DataFrame) -> list[Claim]:
-    """One line per claim. A difference counts when it has the claimed sign and p < 0.05.
+    """One line per claim. A difference counts when it has the claimed sign and p < 0.05; the report tells all rules.
 
     `cost` is the sweep's `efficiency_frame`.
     """

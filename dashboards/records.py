@@ -76,8 +76,9 @@ def read_sweep(ledger: Ledger, name: str) -> SweepRecords:
     spec = ledger.sweeps()[name]
     records = list(ledger.records(name))
     studies = group_records(records)
-    rows = [row for study in studies if (row := result_row(study)) is not None]
-    failures = pd.DataFrame([vars(f) for f in ledger.failures(name)], columns=list(_FAILURE))
+    failed = ledger.failures(name)
+    rows = [row for study in studies if (row := result_row(study, failed)) is not None]
+    failures = pd.DataFrame([vars(f) for f in failed], columns=list(_FAILURE))
     return SweepRecords(
         name=name,
         spec=spec,
@@ -126,6 +127,7 @@ _RESULT = (
     "fit_seconds",
     "tuning_seconds",
     "wall_seconds",
+    "wasted_seconds",
     "n_eigh",
     "relative_gap",
     "key",

@@ -100,8 +100,8 @@ class Driver:
         self.tally.total = sum(study.planned * n_fits(study.template) for study in self.plan.studies)
         self.ledger.adopt(self.sweep, (fit.key for _, fits in starts for fit in fits))
         known = {}
-        for spec, record in self.ledger.records(self.sweep):
-            known[spec.key] = self._checked_score(spec, record)
+        for record in self.ledger.summaries(self.sweep):
+            known[record.key] = self._checked_score(record)
             self._hours += occupied_seconds(record) / 3600
         self._hours += sum(failure.seconds for failure in self.ledger.failures(self.sweep)) / 3600
         self.ledger.discard(self.ledger.altered)  # so that what is computed again can be kept
@@ -135,12 +135,12 @@ class Driver:
         if record is None:
             self.ledger.discard([spec.key])  # a row that failed its checksum would keep the new one out
             return None
-        return self._checked_score(spec, record)
+        return self._checked_score(record)
 
-    def _checked_score(self, spec: FitSpec, record: FitRecord) -> float | None:
-        if record.artifact and self.home.read_artifact(spec.key, record.artifact) is None:
-            self.ledger.altered.append(spec.key)
-            self.ledger.discard([spec.key])
+    def _checked_score(self, record: FitRecord) -> float | None:
+        if record.artifact and self.home.read_artifact(record.key, record.artifact) is None:
+            self.ledger.altered.append(record.key)
+            self.ledger.discard([record.key])
             return None
         return record.score
 

@@ -12,7 +12,7 @@ import platform
 import socket
 import time
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from sweep.seeds import derive_seed, digest
 
 # Raised whenever a change makes the same fit give another result: old records are then not reused.
-SOLVER_VERSION = 1
+SOLVER_VERSION = 2
 
 # A fit's own start: on its own, or as the first of a chain of warm starts.
 COLD, CHAIN = "cold", "chain"
@@ -61,7 +61,8 @@ class FitSpec:
     @cached_property
     def key(self) -> str:
         """Content address: the same for equal fits, whatever the order or the place they run in."""
-        values = asdict(self) | {"solver_version": SOLVER_VERSION}
+        # Not `asdict`, which copies everything first: this runs for every fit of a plan.
+        values = {each.name: getattr(self, each.name) for each in fields(self)} | {"solver_version": SOLVER_VERSION}
         if self.fold is None:
             values["folds"] = None  # a refit does not see the folds
         return digest(values)[:32]
@@ -69,7 +70,7 @@ class FitSpec:
     @property
     def label(self) -> str:
         """Short description for people."""
-        parts = [self.dataset, self.method]
+        parts = [study_label(self.dataset, self.split, self.method)]
         if self.gamma is not None:
             parts.append(f"gamma={self.gamma:g}")
         if self.rank is not None:
@@ -78,9 +79,17 @@ class FitSpec:
         return " ".join(parts)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> FitSpec:
-        """Inverse of `asdict` after a round trip through JSON."""
-        return cls(**{**values, "settings": tuple((k, v) for k, v in values["settings"])})
+    def from_dict(cls, values: dict[str, Any], key: str | None = None) -> FitSpec:
+        """Inverse of `asdict` after a round trip through JSON; `key` if it is known, to save computing it."""
+        spec = cls(**{**values, "settings": tuple((k, v) for k, v in values["settings"])})
+        if key is not None:
+            vars(spec)["key"] = key  # where `cached_property` looks first
+        return spec
+
+
+def study_label(dataset: str, split: int, method: str) -> str:
+    """How the labels of a study's fits begin; failures are charged to their study by it."""
+    return " ".join([dataset, *([f"split {split + 1}"] if split else []), method])
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,28 @@ class Ledger:
             {"sweep": sweep},
         )
 
+    def summaries(self, sweep: str) -> Iterator[FitRecord]:
+        """Records of `records` alone: the specs take as long to read again."""
+        query = (
+            "SELECT f.key, f.spec, f.record, f.checksum FROM fits f JOIN members m ON m.key = f.key"
+            " WHERE m.sweep = :sweep"
+        )
+        for _, _, record in self._intact(query, {"sweep": sweep}):
+            yield FitRecord(**json.loads(record))
+
+    def state_digest(self, sweep: str) -> str:
+        """Changes whenever a sweep's finished fits, its failures or its description do."""
+        query = (
+            "SELECT f.checksum FROM fits f JOIN members m ON m.key = f.key WHERE m.sweep = :sweep ORDER BY f.checksum"
+        )
+        failed = "SELECT COUNT(*), SUM(seconds) FROM failures WHERE sweep = :sweep"
+        content = hashlib.sha256(json.dumps(self.about(sweep), sort_keys=True).encode())
+        with self._engine.connect() as connection:
+            content.update(str(connection.execute(text(failed), {"sweep": sweep}).one()).encode())
+            for (checksum,) in connection.execute(text(query), {"sweep": sweep}):
+                content.update(checksum.encode())
+        return content.hexdigest()
+
     def records_of(self, datasets: Iterable[str]) -> Iterator[tuple[FitSpec, FitRecord]]:
         """All finished fits on these datasets, of whatever sweep."""
         for name in datasets:
@@ -186,12 +208,17 @@ class Ledger:
         return int(done), int(total)
 
     def _read(self, query: str, values: dict[str, Any]) -> Iterator[tuple[FitSpec, FitRecord]]:
+        for key, spec, record in self._intact(query, values):
+            yield FitSpec.from_dict(json.loads(spec), key), FitRecord(**json.loads(record))
+
+    def _intact(self, query: str, values: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """Key, spec and record, as text, of the rows whose checksum holds."""
         with self._engine.connect() as connection:
             for key, spec, record, checksum in connection.execute(text(query), values):
                 if _checksum(key, spec, record) != checksum:
                     self.altered.append(key)
                     continue
-                yield FitSpec.from_dict(json.loads(spec)), FitRecord(**json.loads(record))
+                yield key, spec, record
 
     # -- failures -------------------------------------------------------------------------------
 

@@ -15,14 +15,16 @@ from sweep.errors import UserError, first_line
 from sweep.executors import Finished, classify, describe_failure
 from sweep.fits import FitOutcome, FitSpec, SplitData
 from sweep.jobs import use_token
+from sweep.lifeline import Lifeline
 from sweep.metrics import FitMetrics
-from sweep.whereabouts import whereabouts
+from sweep.whereabouts import whereabouts, withdrawn
 from sweep.worker import Order, run_fit
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
 _AHEAD = 2
 # How often a cluster's size is asked for.
 _LOOK_SECONDS = 5.0
+_KEPT = "everything finished is kept, run the same command again when it is back"
 
 
 class RayExecutor:
@@ -35,10 +37,21 @@ class RayExecutor:
         gpus_per_fit: float,
         gpus: int = 0,
         timeout: float | None = None,
+        one_gpu_model: bool = False,
         function: Callable[..., FitOutcome] = run_fit,
     ) -> None:
-        """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more."""
+        """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more.
+
+        `one_gpu_model` refuses a cluster on which times could not be compared.
+        """
         ray = connect(address)
+        models = gpu_models(ray.nodes())
+        if one_gpu_model and len(models) > 1:
+            ray.shutdown()
+            raise UserError(
+                f"mode: benchmark needs one GPU model, the cluster has {', '.join(sorted(models))}; "
+                "take the other nodes out, or use mode: production"
+            )
         self._ray = ray
         self._timeout = timeout
         self._most_gpus = gpus
@@ -56,6 +69,7 @@ class RayExecutor:
         self._running: dict[Any, tuple[FitSpec, float]] = {}
         self._data: dict[int, Any] = {}
         self._metrics = FitMetrics()
+        self._lifeline = Lifeline(ray)
 
     @property
     def slots(self) -> int:
@@ -89,7 +103,10 @@ class RayExecutor:
         if not self._running:
             return []
         references = list(self._running)
-        ready, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
+        try:
+            ready, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
+        except ConnectionError as error:  # of a client (ray://); see Lifeline for the others
+            raise UserError(f"lost the Ray cluster: {first_line(error)}; {_KEPT}") from None
         if ready:  # take along whatever else has finished meanwhile
             ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
         finished = [self._collect(reference) for reference in ready]
@@ -99,16 +116,18 @@ class RayExecutor:
 
     def _collect(self, reference: Any) -> Finished:
         spec, submitted = self._running.pop(reference)
-        seconds = time.monotonic() - submitted
         try:
             return Finished(spec, self._ray.get(reference))
+        except self._ray.exceptions.LocalRayletDiedError:
+            raise UserError(f"lost Ray on this machine; {_KEPT}") from None  # no fit can be submitted any more
         except self._ray.exceptions.RayTaskError as error:
             # Ray wraps the task's exception; its own class is a base of the wrapper's.
             cause = error.cause if isinstance(getattr(error, "cause", None), BaseException) else error
-            return Finished(spec, None, classify(cause), first_line(cause), str(error), seconds)
+            return Finished(spec, None, classify(cause), first_line(cause), str(error), _ran(spec, submitted))
         except self._ray.exceptions.RayError as error:
-            failure = describe_failure(spec, error, seconds)
-            if self._timeout is not None and failure.kind == "lost worker" and seconds >= self._timeout:
+            failure = describe_failure(spec, error, _ran(spec, submitted))
+            # Nearly: two clocks were read.
+            if self._timeout and failure.kind == "lost worker" and failure.seconds >= 0.9 * self._timeout:
                 return replace(failure, kind="timeout", message=f"no result after {self._timeout:g} s")
             return failure
 
@@ -121,7 +140,23 @@ class RayExecutor:
         # Ray ends the tasks of a driver that leaves. Cancelling them first would race with the shutdown,
         # and now and then crash the driver in Ray's own core.
         self._running.clear()
+        self._lifeline.close()
         self._ray.shutdown()
+
+
+def _ran(spec: FitSpec, submitted: float) -> float:
+    """Seconds for which a failed attempt held its worker; it may have waited for one before."""
+    since = withdrawn(spec.key)
+    if since is None:
+        return 0.0
+    return min(max(0.0, time.time() - since), time.monotonic() - submitted)  # clocks of two machines may differ
+
+
+def gpu_models(nodes: list[dict[str, Any]]) -> set[str]:
+    """GPU models of the nodes that are up, as Ray names them."""
+    prefix = "accelerator_type:"
+    names = {name for node in nodes if node["Alive"] for name in node["Resources"]}
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
 
 
 def connect(address: str | None) -> Any:

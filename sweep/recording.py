@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,7 @@ class RunContent:
 
     @property
     def content(self) -> str:
-        values = asdict(self)
-        del values["arrays"]
-        return digest(values)
+        return digest({name: value for name, value in vars(self).items() if name != "arrays"})
 
 
 class Recorder:
@@ -120,13 +118,16 @@ class Recorder:
     def sync(self) -> int:
         """Write every run that MLflow does not have yet; returns how many were written."""
         recorded = self.ledger.recorded_runs(self.store)
+        # A sweep that was recorded as it stands is known by one digest, without a look at each of its runs.
+        whole, state = f"sweep {self.sweep}", self.ledger.state_digest(self.sweep)
+        if recorded.get(whole, ("", ""))[1] == state:
+            return 0
         contents = list(self._contents())
         missing = [run for run in contents if recorded.get(run.run_key, ("", ""))[1] != run.content]
-        if not missing:
-            return 0
-        client = self._client()
+        client = self._client() if missing else None
         for run in missing:
             self._write(client, run, recorded.get(run.run_key))
+        self.ledger.remember_run(self.store, whole, "", state)
         return len(missing)
 
     def _client(self) -> Any:
@@ -199,11 +200,12 @@ class Recorder:
         """What MLflow should hold, from the ledger alone."""
         about = self.ledger.about(self.sweep)
         common = {f"sweep.{name}": str(value) for name, value in about.items() if isinstance(value, str | int | float)}
+        failures = self.ledger.failures(self.sweep)
         for study in group_records(self.ledger.records(self.sweep)):
             for folds in study.tuning.values():
                 if len(folds) == study.folds:
                     yield _trial_run(self.sweep, study, [folds[i] for i in sorted(folds)], common)
-            row = result_row(study)
+            row = result_row(study, failures)
             if row is not None and study.refit is not None:
                 yield _method_run(self.sweep, study, row, common, self.home)
 

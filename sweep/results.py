@@ -11,13 +11,16 @@ from typing import Any
 
 from solvers.methods import METHODS
 from sweep.errors import UserError
-from sweep.fits import FitRecord, FitSpec
+from sweep.fits import FitRecord, FitSpec, study_label
+from sweep.ledger import Failure
 from sweep.plan import n_fits
 from sweep.search import Trial, best_trial
 
 # The paper's pairs: a convex relaxation and the non-convex method it stands for.
 PAIRS = (("mdml-csfn", "pdml-sfn"), ("mdml-cvnd", "pdml-vnd"), ("mdml-cldd", "pdml-ldd"))
 
+# Between the GPU models of one row.
+_GPUS = ", "
 
 Fit = tuple[FitSpec, FitRecord]
 
@@ -101,13 +104,13 @@ def group_records(records: Iterable[Fit]) -> list[StudyRecords]:
     return sorted(studies.values(), key=lambda s: (s.dataset, s.split, order[s.method]))
 
 
-def result_rows(records: Iterable[tuple[FitSpec, FitRecord]]) -> list[dict[str, Any]]:
+def result_rows(records: Iterable[tuple[FitSpec, FitRecord]], failures: Sequence[Failure] = ()) -> list[dict[str, Any]]:
     """One row per (dataset, split, method) whose refit is there."""
-    return [row for study in group_records(records) if (row := result_row(study)) is not None]
+    return [row for study in group_records(records) if (row := result_row(study, failures)) is not None]
 
 
-def result_row(study: StudyRecords) -> dict[str, Any] | None:
-    """The contract's row for one study; None while its refit is missing."""
+def result_row(study: StudyRecords, failures: Sequence[Failure] = ()) -> dict[str, Any] | None:
+    """The contract's row for one study; None while its refit is missing. `failures` are the sweep's."""
     if study.refit is None:
         return None
     spec, refit = study.refit
@@ -142,15 +145,22 @@ def result_row(study: StudyRecords) -> dict[str, Any] | None:
         "fit_seconds": sum(record.seconds["solve"] for _, record in fits),
         "tuning_seconds": tuning_seconds if tuning else refit.seconds["solve"],
         "wall_seconds": sum(sum(record.seconds.values()) - record.seconds.get("queue", 0.0) for _, record in fits),
+        "wasted_seconds": wasted_seconds(study, failures),
         "n_eigh": sum(int(record.fit.get("n_eigh") or 0) for _, record in fits),
         "relative_gap": max(gaps) if gaps else None,
         "objective": refit.fit.get("objective"),
         "n_skipped": scores["n_skipped"],
         "algorithm": spec.algorithm,
         "mode": "benchmark" if spec.salt else "production",
-        "gpu": ", ".join(sorted({str(record.place.get("gpu")) for _, record in fits})),
+        "gpu": _GPUS.join(sorted({str(record.place.get("gpu")) for _, record in fits})),
         "key": spec.key,
     }
+
+
+def wasted_seconds(study: StudyRecords, failures: Sequence[Failure]) -> float:
+    """Seconds that went into failed attempts at a study's fits."""
+    beginning = study_label(study.dataset, study.split, study.method) + " "
+    return sum(failure.seconds for failure in failures if failure.label.startswith(beginning))
 
 
 @dataclass(frozen=True)
@@ -185,10 +195,11 @@ def efficiency(rows: Sequence[dict[str, Any]]) -> list[Efficiency]:
     # Only the pairs are compared: another method may well have run elsewhere, as ilhd does on the CPU.
     rows = [row for row in rows if any(row["method"] in pair for pair in PAIRS)]
     for column in ("algorithm", "mode", "gpu"):
-        values = {row[column] for row in rows}
+        # A row may name several GPU models itself, all rows the same ones: that is a mixture, too.
+        values = {part for row in rows for part in str(row[column]).split(_GPUS)}
         if len(values) > 1:
             raise UserError(
-                f"compare: these fits differ in {column} ({', '.join(sorted(map(str, values)))}), "
+                f"compare: these fits differ in {column} ({', '.join(sorted(values))}), "
                 "so their times cannot be compared; compare sweeps that agree in it"
             )
     found = []

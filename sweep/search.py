@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from sweep.fits import CHAIN, FitSpec
@@ -45,6 +46,7 @@ class GridStudy:
     template: FitSpec  # the refit, with gamma and rank still open
     trials: Sequence[Trial]
     scores: dict[Trial, dict[int, float | None]] = field(default_factory=dict)
+    _told: int = 0  # counted, since looking through all scores at every fit is quadratic
 
     @property
     def planned(self) -> int:
@@ -53,7 +55,7 @@ class GridStudy:
     def start(self) -> list[FitSpec]:
         if len(self.trials) == 1:  # nothing to choose, nothing to tune
             return [self._fit(self.trials[0], None)]
-        self.scores = {trial: {} for trial in self.trials}
+        self.scores, self._told = {trial: {} for trial in self.trials}, 0
         return self._first_fits()
 
     def _first_fits(self) -> list[FitSpec]:
@@ -62,8 +64,10 @@ class GridStudy:
     def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
         if spec.fold is None:
             return []
-        self.scores[Trial(spec.gamma, spec.rank)][spec.fold] = score
-        if any(len(folds) < self.template.folds for folds in self.scores.values()):
+        folds = self.scores[Trial(spec.gamma, spec.rank)]
+        self._told += spec.fold not in folds
+        folds[spec.fold] = score
+        if self._told < len(self.scores) * self.template.folds:
             return []
         best = best_trial(self.scores, self.template.folds)
         return [] if best is None else [self._fit(best, None)]
@@ -93,7 +97,7 @@ class WarmGridStudy(GridStudy):
         # A neighbour that failed has no solution to start from.
         return [replace(self._fit(self._chain[place], spec.fold), start=CHAIN if score is None else spec.key)]
 
-    @property
+    @cached_property
     def _chain(self) -> list[Trial]:
         return sorted(self.trials, reverse=True)
 

@@ -168,8 +168,7 @@ def load_spec(source: str) -> SweepSpec:
 def parse_spec(text: str, where: str) -> SweepSpec:
     """Validated spec from YAML text; `where` opens every error line."""
     try:
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        document, values = _parse(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{where}:{mark.line + 1}" if mark else where
@@ -191,6 +190,14 @@ def _resolve_paths(spec: SweepSpec, folder: Path) -> SweepSpec:
         for choice in spec.datasets
     ]
     return spec.model_copy(update={"datasets": choices})
+
+
+def _parse(text: str) -> tuple[yaml.Node | None, Any]:
+    """The document's nodes, which know their lines, and its values."""
+    try:  # ten times as fast, where it was built
+        return yaml.compose(text, Loader=yaml.CSafeLoader), yaml.load(text, Loader=yaml.CSafeLoader)
+    except (AttributeError, yaml.YAMLError):  # the other loader words its complaints better
+        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
 
 
 def _describe(error: ValidationError, document: yaml.Node | None, where: str) -> str:

@@ -17,18 +17,29 @@ _NAMESPACE = b"sweep"
 
 
 @contextlib.contextmanager
-def announced(label: str, gpus: float) -> Iterator[None]:
-    """Say in a worker what it runs, for as long as the block lasts."""
+def announced(key: str, label: str, gpus: float) -> Iterator[None]:
+    """Say in a worker what it runs, for as long as the block lasts.
+
+    It stays said if the block fails, or dies: the driver learns from it how long the attempt ran.
+    """
     from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
-    key = f"{socket.gethostname()} {os.getpid()}".encode()
     device = f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '')}" if gpus else f"process {os.getpid()}"
     value = {"device": f"{socket.gethostname()} {device}", "label": label, "since": time.time()}
-    _internal_kv_put(key, json.dumps(value).encode(), namespace=_NAMESPACE)
-    try:
-        yield
-    finally:
-        _internal_kv_del(key, namespace=_NAMESPACE)
+    _internal_kv_put(key.encode(), json.dumps(value).encode(), namespace=_NAMESPACE)
+    yield
+    _internal_kv_del(key.encode(), namespace=_NAMESPACE)
+
+
+def withdrawn(key: str) -> float | None:
+    """Take back what a failed attempt announced; returns since when it ran, None if it never began."""
+    from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get
+
+    value = _internal_kv_get(key.encode(), namespace=_NAMESPACE)
+    if not value:
+        return None
+    _internal_kv_del(key.encode(), namespace=_NAMESPACE)
+    return float(json.loads(value)["since"])
 
 
 def whereabouts() -> list[dict[str, Any]]:

@@ -46,8 +46,8 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> F
         # A thread of the C library: it ends the process even if the fit never returns to Python.
         faulthandler.dump_traceback_later(order.timeout, exit=True)
     try:
-        startup = _prepare(order.gpus)
-        with announced(spec.label, order.gpus):
+        with announced(spec.key, spec.label, order.gpus):
+            startup = _prepare(order.gpus)
             outcome = fit_and_score(
                 spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", warm=warm, lean=order.lean
             )

@@ -186,6 +186,7 @@ def _executor(address: str | None, gpus: int, spec: Any) -> Any:
         gpus_per_fit=spec.resources.gpus_per_fit,
         gpus=gpus,
         timeout=spec.resources.fit_timeout_seconds,
+        one_gpu_model=spec.mode == "benchmark",
     )
 
 

@@ -17,12 +17,21 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
         print_table(rows)
 
 
-def print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
-    """The efficiency table, the ratios and the sentence that sums them up."""
+def print_sweep(ledger: Any, name: str, *, as_json: bool, refuse: bool = False) -> None:
+    """The efficiency table, the ratios and the sentence that sums them up.
+
+    Times that must not be compared are an error if `refuse`; else the reason stands for the ratios.
+    """
     from sweep.results import efficiency, result_rows, verdict
 
-    rows = result_rows(ledger.records(name))
-    comparisons = efficiency(rows)
+    rows = result_rows(ledger.records(name), ledger.failures(name))
+    try:
+        comparisons = efficiency(rows)
+        conclusion = verdict(comparisons)
+    except UserError as error:
+        if refuse:
+            raise
+        comparisons, conclusion = [], str(error)
     ratios = [
         {
             "convex": e.convex,
@@ -35,7 +44,7 @@ def print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
         for e in comparisons
     ]
     if as_json:
-        print_json({"results": rows, "comparison": ratios, "verdict": verdict(comparisons)})
+        print_json({"results": rows, "comparison": ratios, "verdict": conclusion})
         return
     several = len({(r["dataset"], r["split"]) for r in rows}) > 1
     table = [
@@ -44,6 +53,7 @@ def print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
             "method": r["method"],
             "fits": f"{r['n_fits']}+{r['n_refits']}" if r["n_refits"] else str(r["n_fits"]),
             "fit seconds": r["fit_seconds"],
+            **({"wasted seconds": r["wasted_seconds"]} if any(q["wasted_seconds"] for q in rows) else {}),
             "AUC all": r["auc_all"],
             "frequent": r["auc_frequent"],
             "infrequent": r["auc_infrequent"],
@@ -56,7 +66,7 @@ def print_sweep(ledger: Any, name: str, *, as_json: bool) -> None:
     print_table(table, title=f"{name}: fits are tuning + refit; AUC on the test part")
     if ratios:
         print_table(ratios, title="non-convex over convex, tuning only")
-    print(verdict(comparisons), flush=True)  # noqa: T201
+    print(conclusion, flush=True)  # noqa: T201
 
 
 def open_home(folder: str) -> tuple[Home, Any]:

@@ -59,7 +59,7 @@ def results(options: Namespace) -> int:
 
     _, ledger = open_home(options.home)
     check_name(ledger, options.name)
-    rows = result_rows(ledger.records(options.name))
+    rows = result_rows(ledger.records(options.name), ledger.failures(options.name))
     if ledger.sweeps()[options.name]["search"] != "grid":
         _add_fits_to_match_grid(ledger, options.name, rows)
     if options.format == "json":
@@ -93,7 +93,7 @@ def compare(options: Namespace) -> int:
     """Print the efficiency comparison."""
     _, ledger = open_home(options.home)
     check_name(ledger, options.name)
-    print_sweep(ledger, options.name, as_json=options.json)
+    print_sweep(ledger, options.name, as_json=options.json, refuse=True)
     return EXIT_DONE
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+from sweep.commands.running import _about
 from sweep.driver import Driver
 from sweep.executors import Executor
 from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
@@ -62,6 +63,14 @@ class ManyFits:
         return []
 
 
+def by_value(function: Callable[..., FitOutcome]) -> Callable[..., FitOutcome]:
+    """Sent whole, not by its name: nodes started elsewhere than here cannot import the tests."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+    return function
+
+
 def drive(folder: Path, fits: list[FitSpec], make_executor: Callable[[], Executor]) -> float:
     """Seconds from the first fit to the last commit, the start of Ray not included."""
     home = Home(folder)
@@ -73,11 +82,11 @@ def drive(folder: Path, fits: list[FitSpec], make_executor: Callable[[], Executo
     driver = Driver(plan, home=home, ledger=ledger, make_executor=make_executor, recorder=None, progress=Progress("b"))
     driver._splits[fits[0].dataset, fits[0].split] = split
     executor = driver._executor_now()
-    for fit in fits[: executor.slots]:  # processes are up before the clock starts
-        executor.submit(replace(fit, seed=99), split)
-    time.sleep(3)
-    while executor.wait(0.5):
-        pass
+    waiting = executor.slots
+    for k in range(waiting):  # at the same time, so that all processes are up before the clock starts
+        executor.submit(replace(fits[0], gamma=3.0, seed=k), split)
+    while waiting:
+        waiting -= len(executor.wait(1.0))
     driver._started = time.monotonic()
     driver.run()
     assert len(ledger.keys()) == len(fits)
@@ -92,7 +101,9 @@ def fits_of(count: int, seconds: float) -> list[FitSpec]:
 def test_overhead_beside_ray_tune_and_grid_search(tmp_path: Path) -> None:
     count, seconds, workers = 1000, 0.02, 2
     ideal = count * seconds / workers
-    ours = drive(tmp_path, fits_of(count, seconds), lambda: RayExecutor(None, gpus_per_fit=0, function=sleeping_fit))
+    ours = drive(
+        tmp_path, fits_of(count, seconds), lambda: RayExecutor(None, gpus_per_fit=0, function=by_value(sleeping_fit))
+    )
 
     from sklearn.base import BaseEstimator
     from sklearn.model_selection import GridSearchCV
@@ -168,11 +179,12 @@ def test_twenty_thousand_finished_fits_are_read_back_in_seconds(tmp_path: Path) 
         texts = fit.key, json.dumps(asdict(fit), sort_keys=True), json.dumps(asdict(kept))
         rows.append((*texts, _checksum(*texts), 0.0))
     ledger.adopt_rows(rows)
-    ledger.open_sweep("tiny", document, {})
+    ledger.open_sweep("tiny", document, _about(plan))
     ledger.adopt("tiny", [row[0] for row in rows])
     recorder = Recorder("tiny", "sqlite", None, home, ledger, print)
     for run in recorder._contents():  # as if MLflow had them already; writing them is measured below
         ledger.remember_run(recorder.store, run.run_key, "x", run.content)
+    assert recorder.sync() == 0
     seconds = {}
     for name, command in {"run": ["run", str(tmp_path / "s.yaml")], "status": ["status"]}.items():
         began = time.perf_counter()
@@ -228,7 +240,7 @@ def test_scaling_over_declared_gpus(tmp_path: Path) -> None:
         try:
             seconds = drive(
                 tmp_path / str(gpus), fits_of(240, 1.0),
-                lambda address=cluster.address: RayExecutor(address, gpus_per_fit=1, function=sleeping_fit),
+                lambda address=cluster.address: RayExecutor(address, gpus_per_fit=1, function=by_value(sleeping_fit)),
             )  # fmt: skip
         finally:
             ray.shutdown()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import shutil
@@ -11,20 +13,29 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import psutil
 import pytest
 
-from sweep.executors import InlineExecutor
-from sweep.fits import FitSpec, SplitData
+from sweep.cli import main
+from sweep.executors import Finished, InlineExecutor
+from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
 from sweep.home import Home
 from sweep.ledger import Ledger, open_ledger
-from tests.sweep.chaos import kill_worker
+from sweep.ray_executor import RayExecutor, gpu_models
+from sweep.results import result_rows
+from sweep.whereabouts import announced
+from tests.sweep.chaos import Pool, kill_worker, start
 from tests.sweep.test_driver import BreakingExecutor, CountingExecutor, run, scores
-from tests.sweep.test_kill import committed
+from tests.sweep.test_kill import committed, state, wait_for
 
-SLOW = {"algorithm": "paper", "settings": {"n_pairs": 200, "max_iter": 1500}, "methods": ["mdml-csfn"]}
+NO_MLFLOW = {"tracking": {"mlflow": "none"}}
+SLOW = {"algorithm": "paper", "settings": {"n_pairs": 200, "max_iter": 1500}, "methods": ["mdml-csfn"]} | NO_MLFLOW
 
 
 def sweep(file: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +44,7 @@ def sweep(file: Path, home: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 def test_a_killed_worker_costs_one_attempt(sweep_file: Any, tmp_path: Path) -> None:
-    file, home = sweep_file(**SLOW), tmp_path / "home"
+    file, home, began = sweep_file(**SLOW), tmp_path / "home", time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "sweep", "run", str(file), "--home", str(home)],
         stderr=subprocess.PIPE,
@@ -49,7 +60,9 @@ def test_a_killed_worker_costs_one_attempt(sweep_file: Any, tmp_path: Path) -> N
     ledger = Ledger(Home(home).ledger_url)
     (failure,) = ledger.failures("tiny")
     assert (failure.kind, failure.final) == ("lost worker", False)
-    assert failure.seconds > 0
+    assert 0 < failure.seconds < time.monotonic() - began
+    (row,) = result_rows(ledger.records("tiny"), ledger.failures("tiny"))
+    assert row["wasted_seconds"] == failure.seconds
     assert {record.attempts for spec, record in ledger.records("tiny") if spec.key == failure.key} == {2}
 
 
@@ -61,6 +74,74 @@ def test_a_fit_that_hangs_is_ended_by_its_time_limit(sweep_file: Any, tmp_path: 
     done = sweep(file, tmp_path / "home")
     assert done.returncode == 1
     assert "timeout: no result after 3 s" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_lost_head_is_said_and_a_new_cluster_goes_on(
+    sweep_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
+    file, calm, home = sweep_file(**SLOW), tmp_path / "calm", tmp_path / "home"
+    pool = Pool(nodes=1)
+    try:
+        assert start(file, calm, "--address", pool.address).wait(120) == 0
+        process = start(file, home, "--address", pool.address)
+        wait_for(home, 1, process)
+        pool.kill_head()
+        assert process.wait(60) == 2
+    finally:
+        pool.close()
+    last = (tmp_path / "home.log").read_text().splitlines()[-1]
+    assert last.startswith(f"sweep: lost the head of the Ray cluster at {pool.address}")
+    before = committed(home)
+    assert 0 < len(before) < len(committed(calm))
+    pool = Pool(nodes=1)
+    try:
+        assert start(file, home, "--address", pool.address).wait(120) == 0
+    finally:
+        pool.close()
+    assert before.items() <= committed(home).items()
+    assert state(home) == state(calm)
+
+
+def hungry_fit(spec: FitSpec, data: SplitData, order: Any, warm: Any = None) -> FitOutcome:
+    """A fit in a process that may have 500 MB more: 3,000 blocks fit in only if they are small, ten times that never.
+
+    The kernel keeps the limit; a limit on the machine's memory would hit whoever else works there.
+    """
+    import resource
+
+    from solvers.backend import block_bytes, small_blocks
+
+    with announced(spec.key, spec.label, order.gpus), small_blocks() if order.lean else contextlib.nullcontext():
+        time.sleep(0.3)
+        blocks = 3_000 if spec.gamma == 0.01 else 30_000
+        resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 500_000_000, -1))
+        try:
+            np.empty(blocks * block_bytes(np), dtype=np.uint8)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+        record = FitRecord(spec.key, {"auc_all": 0.5}, {"objective": 1.0}, {"solve": 0.1}, {"host": "h"}, time.time())
+        return FitOutcome(record, {})
+
+
+@pytest.mark.serial
+def test_a_host_out_of_memory_is_retried_once_in_small_blocks_then_given_up(tmp_path: Path) -> None:
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    executor = RayExecutor(None, gpus_per_fit=0, function=hungry_fit)
+    tally, ledger = run(Home(tmp_path), executor, methods=["mdml-csfn"])
+    assert (tally.failed, len(ledger.keys())) == (2, 3)  # two folds and the refit of the smaller gamma
+    failures = ledger.failures("tiny")
+    assert {f.kind for f in failures} == {"out of memory"}
+    assert all(0.3 <= f.seconds < 30 for f in failures)
+    for gamma, finals in (("0.01", [False]), ("0.1", [False, True])):
+        for fold in ("1/2", "2/2"):
+            ends = [f.final for f in failures if f.label.endswith(f"gamma={gamma} fold {fold}")]
+            assert ends == finals
+    assert {record.attempts for _, record in ledger.records("tiny")} == {2}
 
 
 def test_memory_is_saved_on_the_second_attempt(tmp_path: Path) -> None:
@@ -139,7 +220,7 @@ def small_disk(tmp_path: Path) -> Any:
 def test_a_full_disk_stops_cleanly_and_the_sweep_goes_on_when_there_is_room(
     sweep_file: Any, small_disk: Path, tmp_path: Path
 ) -> None:
-    file, home = sweep_file(tracking={"mlflow": "http://127.0.0.1:9"}), small_disk / "home"
+    file, home = sweep_file(**NO_MLFLOW), small_disk / "home"
     home.mkdir()
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 900_000)
@@ -184,12 +265,58 @@ def test_mlflow_dead_until_the_end_is_caught_up_with_later(sweep_file: Any, tmp_
 
 def test_a_budget_stops_cleanly_and_more_of_it_goes_on(sweep_file: Any, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    stopped = sweep(sweep_file(budget={"gpu_hours": 1e-6}), home, "--address", "inline")
+    stopped = sweep(sweep_file(budget={"gpu_hours": 1e-6}, **NO_MLFLOW), home, "--address", "inline")
     assert stopped.returncode == 0, stopped.stderr
     assert "budget.gpu_hours: 1e-06 is used up" in stopped.stderr
     some = committed(home)
     assert 0 < len(some) < 14
-    done = sweep(sweep_file(), home, "--address", "inline")
+    done = sweep(sweep_file(**NO_MLFLOW), home, "--address", "inline")
     assert done.returncode == 0
     assert some.items() <= committed(home).items()
     assert len(committed(home)) == 14
+
+
+def test_wasted_seconds_are_charged_to_the_method_that_caused_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def chosen(spec: FitSpec) -> bool:
+        return spec.method == "mdml-csfn" and spec.gamma == 0.1 and spec.fold == 1 and spec.split == 1
+
+    run(Home(tmp_path), BreakingExecutor(Counter(), "lost worker", 2, chosen), splits=2)
+    capsys.readouterr()
+    assert main(["results", "tiny", "--home", str(tmp_path), "--format", "json"]) == 0
+    wasted = {(row["method"], row["split"]): row["wasted_seconds"] for row in json.loads(capsys.readouterr().out)}
+    assert wasted == {("mdml-csfn", 0): 0, ("mdml-csfn", 1): 1.0, ("pdml-sfn", 0): 0, ("pdml-sfn", 1): 0}
+    assert main(["compare", "tiny", "--home", str(tmp_path)]) == 0
+    assert "wasted seconds" in capsys.readouterr().out
+    assert main(["report", "tiny", "--home", str(tmp_path)]) == 0
+    table = pd.read_csv(tmp_path / "reports" / "tiny-files" / "seconds.csv", index_col="method")
+    assert table["wasted"].to_dict() == {"mdml-csfn": 1.0, "pdml-sfn": 0.0, "all methods": 1.0}
+
+
+class TwoModels(InlineExecutor):
+    """As if each fold had run on a GPU of another model."""
+
+    def wait(self, seconds: float) -> list[Finished]:
+        (end,) = super().wait(seconds)
+        assert end.outcome is not None
+        record = end.outcome.record
+        place = record.place | {"gpu": "A100" if end.spec.fold else "H100"}
+        return [replace(end, outcome=replace(end.outcome, record=replace(record, place=place)))]
+
+
+def test_times_of_two_gpu_models_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(Home(tmp_path), TwoModels())
+    capsys.readouterr()
+    assert main(["compare", "tiny", "--home", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sweep: compare: these fits differ in gpu (A100, H100)")
+    assert main(["results", "tiny", "--home", str(tmp_path)]) == 0
+
+
+def test_a_benchmark_sees_the_models_of_nodes_that_are_up() -> None:
+    def node(model: str, alive: bool = True) -> dict[str, Any]:
+        return {"Alive": alive, "Resources": {"CPU": 4.0, "GPU": 1.0, f"accelerator_type:{model}": 1.0}}
+
+    assert gpu_models([node("A100"), node("H100", alive=False), {"Alive": True, "Resources": {"CPU": 1.0}}]) == {"A100"}
+    assert gpu_models([node("A100"), node("H100")]) == {"A100", "H100"}
