@@ -12,8 +12,10 @@ QUICK := not slow and not bench and not chaos and not cluster
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
 
+# tests/conftest.py orders the files. One thread each: the threads of several BLAS would wait for one another.
+test: export OMP_NUM_THREADS := 1
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not serial and $(QUICK)"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not serial and $(QUICK)"
 	$(BIN)/python -m pytest -m "serial and $(QUICK)"
 
 test-slow: $(VENV)/.installed-dev

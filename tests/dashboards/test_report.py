@@ -57,6 +57,7 @@ def body(page: Path) -> str:
     return without_plotly(page.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_a_report_of_all_methods_is_small_and_quick(tmp_path: Path) -> None:
     home = Home(tmp_path)
     ledger = fill(home, "big", datasets=("mimic", "eicu", "reuters"), methods=tuple(METHODS), splits=5)

@@ -276,8 +276,22 @@ def _all_estimators() -> list[Any]:
     return estimators
 
 
-@parametrize_with_checks(_all_estimators())
+def _one_per_class() -> list[Any]:
+    return list({type(estimator): estimator for estimator in _all_estimators()}.values())
+
+
+@parametrize_with_checks(_one_per_class())
 def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
+    run_check(estimator, check)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(_all_estimators())
+def test_scikit_learns_own_checks_pass_for_every_method(estimator: Any, check: Any) -> None:
+    run_check(estimator, check)
+
+
+def run_check(estimator: Any, check: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)

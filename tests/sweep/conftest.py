@@ -15,7 +15,7 @@ TINY: dict[str, Any] = {
     "grid": {"gamma": [0.01, 0.1], "rank": [4, 8]},
     "folds": 2,
     "restarts": 2,
-    "settings": {"n_pairs": 200, "tol": 0.01},
+    "settings": {"n_pairs": 200, "tol": 0.01, "max_iter": 60},
 }
 
 

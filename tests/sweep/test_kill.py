@@ -60,19 +60,21 @@ def mlflow_state(home: Path) -> list[tuple[str, str, Any, Any]]:
     return sorted(found, key=lambda r: r[0])
 
 
+@pytest.mark.slow  # the short storm of test_chaos.py kills a driver, too
 @pytest.mark.timeout(400)
 def test_sigkill_at_several_moments_changes_nothing(sweep_file: Any, tmp_path: Path) -> None:
-    file = sweep_file()
+    file = sweep_file(grid={"gamma": [0.01, 0.1], "rank": [4]})
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
     assert start(file, calm).wait(180) == 0
 
     before: dict[str, float] = {}
-    for target in (0, 1, 6, len(committed(calm)) - 1):
+    # While it starts, after the first commit, in the middle, and while it records the end.
+    for target in (0, 1, 4, len(committed(calm)) - 1):
         process = start(file, stormy)
         if target:
             wait_for(stormy, target, process)
         else:
-            time.sleep(2)  # while the sweep is still starting
+            time.sleep(2)
         process.kill()
         process.wait()
         after = committed(stormy)
@@ -87,12 +89,17 @@ def test_sigkill_at_several_moments_changes_nothing(sweep_file: Any, tmp_path: P
 
 @pytest.mark.serial
 def test_ctrl_c_and_sigterm_end_with_130_and_keep_what_is_there(sweep_file: Any, tmp_path: Path) -> None:
-    file, home = sweep_file(), tmp_path / "home"
+    # Minutes of fits, so that the sweep cannot end by itself before the signal has its effect.
+    grid = {"gamma": [10.0**-k for k in range(10)], "rank": list(range(4, 14))}
+    file, home = sweep_file(grid=grid, folds=5), tmp_path / "home"
+    before: dict[str, float] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         process = start(file, home)
-        wait_for(home, len(committed(home)) + 1, process)
+        wait_for(home, len(before) + 1, process)  # the second time, the sweep goes on
         os.kill(process.pid, number)
         stopped = time.monotonic()
         assert process.wait(30) == 130
         assert time.monotonic() - stopped < 3  # what `ray job stop` allows
-    assert start(file, home).wait(180) == 0
+        after = committed(home)
+        assert before.items() < after.items()
+        before = after

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -17,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
-from sweep.executors import Finished
-from sweep.fits import FitOutcome
-from tests.dashboards.synthetic import record_of, study_specs
+from tests.sweep.chaos import kill_worker, start
+from tests.sweep.conftest import tiny
 
 SECONDS = 90
 
@@ -32,28 +34,52 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def exported() -> Iterator[tuple[str, str]]:
-    """Address and text of the metrics page of a Ray on which three fits ended, one of them badly."""
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Address and text of the metrics page of a Ray while a sweep runs on it, one worker of which was killed."""
     import ray
 
-    from sweep.metrics import FitMetrics
-
-    port = free_port()
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, _metrics_export_port=port)
+    folder, metrics_port, gcs_port = tmp_path_factory.mktemp("metrics"), free_port(), free_port()
+    file = folder / "tiny.yaml"
+    # More fits than it gets to: it has to be running still when it is looked at.
+    gammas = np.geomspace(1e-3, 1, 200).tolist()
+    file.write_text(yaml.safe_dump(tiny(grid={"gamma": gammas, "rank": [4, 8]}, tracking={"mlflow": "none"})))
+    options = ("--head", "--block", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats")
+    ports = (f"--port={gcs_port}", f"--metrics-export-port={metrics_port}")
+    ray_command = Path(sys.executable).parent / "ray"
+    environment = pytest.MonkeyPatch()
+    environment.setenv("RAY_AUTH_MODE", "disabled")  # whatever token this user has belongs to another cluster
+    environment.setenv("RAY_metrics_report_interval_ms", "1000")
+    head = subprocess.Popen([ray_command, "start", *options, *ports], stdout=subprocess.DEVNULL)
+    address, running = f"127.0.0.1:{gcs_port}", None
     try:
-        metrics = FitMetrics()
-        rng = np.random.default_rng(0)
-        first, second, third, *_ = study_specs("digits", 0, "mdml-csfn", 2)
-        for spec in (first, second):
-            metrics.started(slots=2)
-            metrics.ended(Finished(spec, FitOutcome(record_of(spec, (None, None), 0.0, rng), {})))
-        metrics.started(slots=2)
-        metrics.ended(Finished(third, None, "out of memory", "boom", "", 7.0))
-        metrics.started(slots=2)
-        address = f"{ray.util.get_node_ip_address()}:{port}"
-        yield address, _scrape(f"http://{address}/metrics", "ray_sweep_fits_failed")
+        ray.init(address=_reachable(address), log_to_driver=False)
+        running = start(file, folder / "home", "--address", address)
+        page = f"{ray.util.get_node_ip_address()}:{metrics_port}"
+        _scrape(f"http://{page}/metrics", "ray_sweep_fits_done")
+        assert kill_worker(random.Random(0))
+        text = _scrape(f"http://{page}/metrics", "ray_sweep_fits_failed")
+        assert running.poll() is None
+        yield page, text
     finally:
+        if running is not None:
+            running.kill()
+            running.wait(30)
         ray.shutdown()
+        head.terminate()
+        head.wait(30)
+        environment.undo()
+
+
+def _reachable(address: str) -> str:
+    """The address, once somebody answers there."""
+    host, port = address.split(":")
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))) == 0:
+                return address
+        time.sleep(0.1)
+    raise AssertionError(f"{address}: nobody answers")
 
 
 def _scrape(url: str, wanted: str) -> str:
@@ -77,15 +103,14 @@ def value(text: str, name: str, **labels: str) -> float:
     raise AssertionError(f"no {name} with {labels}")
 
 
-def test_a_run_exports_what_happened(exported: tuple[str, str]) -> None:
+def test_a_running_sweep_exports_what_happens(exported: tuple[str, str]) -> None:
     _, text = exported
-    assert value(text, "ray_sweep_fits_done_total", method="mdml-csfn") == 2
-    assert value(text, "ray_sweep_fits_failed_total", kind="out of memory") == 1
-    assert value(text, "ray_sweep_phase_seconds_total", phase="wasted") == 7
+    assert value(text, "ray_sweep_fits_done_total", dataset="digits-imbalanced") >= 1
+    assert value(text, "ray_sweep_fits_failed_total", kind="lost worker") == 1
     assert value(text, "ray_sweep_phase_seconds_total", phase="solve") > 0
-    assert value(text, "ray_sweep_fits_running") == 1
+    assert value(text, "ray_sweep_fits_running") >= 1
     assert value(text, "ray_sweep_slots") == 2
-    assert value(text, "ray_sweep_solve_seconds_count") == 2
+    assert value(text, "ray_sweep_solve_seconds_count") >= 1
 
 
 def board() -> dict[str, Any]:
@@ -146,19 +171,12 @@ def test_a_real_prometheus_answers_every_query_of_the_board(exported: tuple[str,
         server.wait(10)
 
 
-def test_workers_say_what_they_run_for_as_long_as_they_run_it(exported: tuple[str, str]) -> None:
-    import ray
-
+def test_workers_say_what_they_run(exported: tuple[str, str]) -> None:
     from sweep.whereabouts import whereabouts
 
-    @ray.remote(num_cpus=1)
-    def work() -> list[dict[str, Any]]:
-        from sweep.whereabouts import announced, whereabouts
-
-        with announced("digits mdml-csfn", gpus=0):
-            return whereabouts()
-
-    (entry,) = ray.get(work.remote(), timeout=SECONDS)
-    assert entry["label"] == "digits mdml-csfn"
-    assert "process" in entry["device"]
-    assert whereabouts() == []
+    deadline = time.monotonic() + SECONDS
+    while not (entries := whereabouts()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert entries[0]["label"].startswith("digits-imbalanced ")
+    assert "process" in entries[0]["device"]
