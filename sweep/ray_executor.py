@@ -18,7 +18,7 @@ from sweep.jobs import use_token
 from sweep.lifeline import Lifeline
 from sweep.metrics import FitMetrics
 from sweep.whereabouts import whereabouts, withdrawn
-from sweep.worker import Order, run_fit
+from sweep.worker import Order, on_shared_data, run_fit
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
 _AHEAD = 2
@@ -63,7 +63,7 @@ class RayExecutor:
             max_retries=0,
             # By default a GPU task's process ends with it, and every fit would pay for the start-up.
             max_calls=0,
-        )(function)
+        )(on_shared_data(function))
         self._looked, self._slots = float("-inf"), 1
         self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
@@ -95,7 +95,7 @@ class RayExecutor:
             self._data[id(data)] = self._ray.put(data)
         gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
         order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
-        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, self._data[id(data)], order, warm)
+        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, [self._data[id(data)]], order, warm)
         self._running[reference] = (spec, time.monotonic())
         self._metrics.started(self.slots)
 

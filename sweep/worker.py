@@ -6,7 +6,9 @@ import faulthandler
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
@@ -37,6 +39,27 @@ class _Worker:
 
 
 _WORKER = _Worker()
+
+
+def on_shared_data(function: Callable[..., FitOutcome]) -> Callable[..., FitOutcome]:
+    """`function` as a task that gets a reference to the data, in a list, in place of the data.
+
+    Ray resolves a bare reference for every task anew, which costs as much as all else about a task.
+    """
+
+    def task(spec: FitSpec, reference: list[Any], order: Order, warm: Any = None) -> FitOutcome:
+        return function(spec, _shared_data(reference[0]), order, warm)
+
+    return task
+
+
+@lru_cache(maxsize=1)
+def _shared_data(reference: Any) -> SplitData:
+    """The data behind a reference, kept until another split's are asked for."""
+    import ray
+
+    data: SplitData = ray.get(reference)
+    return data
 
 
 def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> FitOutcome:

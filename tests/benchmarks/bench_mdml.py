@@ -112,7 +112,7 @@ def test_against_the_published_algorithm(act_train: Data) -> None:
         goal = optimum + 0.01 * abs(optimum)
         ours = fit(act_train, regularizer, 1e-2, tol=3e-3, **settings)
         reached = next(row for row in ours.history_ if row["objective"] <= goal)
-        steps = 3000
+        steps = 2000
         published = fit(act_train, regularizer, 1e-2, algorithm="paper", max_iter=steps, **settings)
         there = next((row for row in published.history_ if row["objective"] <= goal), None)
         last = there or published.history_[-1]
