@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from solvers.backend import Array, Backend, Namespace, eigh, symmetrize, to_numpy
-from solvers.certified import Solution, relative_gap
+from solvers.dual import Solution, relative_gap
 from solvers.pairs import PairProblem
 from solvers.regularizers.entries import EntryNorm
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import array_api_compat
@@ -230,19 +230,18 @@ def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespa
     flat_weights = xp.reshape(weights, (-1, weights.shape[-1]))
     stack = flat_weights.shape[0]
     data = xp.reshape(xp.take(flat_weights, graph.slots, axis=1), (-1,))
-    indices, indptr = graph.stacked(stack)
+    indices, starts = graph.stacked(stack)
     flat_Y = xp.reshape(Y, (stack * n, k))
-    ones = xp.ones((stack * n,), dtype=Y.dtype, device=graph.device)
+    adjacency = _csr_class(xp)((data, indices, starts), (stack * n, stack * n))
+    degrees = (adjacency @ xp.ones((stack * n,), dtype=Y.dtype, device=graph.device))[:, None]
 
-    def product(rows: slice) -> Array:
-        stored = slice(int(indptr[rows.start]), int(indptr[rows.stop]))
-        starts = indptr[rows.start : rows.stop + 1] - indptr[rows.start]
-        shape = (rows.stop - rows.start, stack * n)
-        adjacency = _csr_class(xp)((data[stored], indices[stored], starts), shape)
-        return (adjacency @ ones)[:, None] * flat_Y[rows] - adjacency @ flat_Y
+    def product(columns: slice) -> Array:
+        part = flat_Y[:, columns]
+        return degrees * part - adjacency @ part
 
-    block = max(1, block_bytes(xp) // (8 * k)) if _is_numpy(xp) else stack * n
-    return xp.reshape(xp.concat(in_blocks(product, stack * n, block, xp=xp)), Y.shape)
+    # By columns, so that all rows of a block stay in the cache: neighbours are anywhere.
+    width = max(64, block_bytes(xp) // (8 * n)) if _is_numpy(xp) else k
+    return xp.reshape(xp.concat(in_blocks(product, k, width, xp=xp), axis=1), Y.shape)
 
 
 def _laplacian_product_dense(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespace) -> Array:
@@ -297,25 +296,30 @@ class PairGraph:
         self._xp = xp
         self._stacked: dict[int, tuple[Array, Array]] = {}
         self._stacked_ends: dict[int, tuple[Array, Array]] = {}
-        if not (_is_numpy(xp) or _is_cupy(xp)):
-            return
-        m = int(first.shape[0])
-        rows = xp.concat([first, second])
-        order = xp.argsort(rows, stable=True)
-        self.slots = order % m  # which pair's weight stands in each stored entry
-        self._columns = xp.take(xp.concat([second, first]), order)
-        self._row_starts = xp.searchsorted(xp.take(rows, order), xp.arange(n + 1, device=self.device), side="left")
+
+    @cached_property
+    def _order(self) -> Array:
+        """Stored entries by row: entry e belongs to pair e mod m, whose second end comes after all first ends."""
+        return self._xp.argsort(self._xp.concat([self.first, self.second]), stable=True)
+
+    @cached_property
+    def slots(self) -> Array:
+        """Which pair's weight stands in each stored entry."""
+        return self._order % int(self.first.shape[0])
 
     def stacked(self, stack: int) -> tuple[Array, Array]:
         """Column indices and row starts of the block-diagonal matrix with `stack` copies."""
         if stack not in self._stacked:
             xp = self._xp
-            entries = int(self._columns.shape[0])
+            columns = xp.take(xp.concat([self.second, self.first]), self._order)
+            rows = xp.take(xp.concat([self.first, self.second]), self._order)
+            row_starts = xp.searchsorted(rows, xp.arange(self.n + 1, device=self.device), side="left")
+            entries = int(columns.shape[0])
             # 32-bit indices halve the traffic of the sparse product; they suffice below 2^31.
             kind = xp.int32 if stack * max(entries, self.n) < 2**31 else xp.int64
             offsets = xp.arange(stack, device=self.device)[:, None]
-            columns = xp.reshape(self._columns[None, :] + offsets * self.n, (-1,))
-            starts = xp.reshape(self._row_starts[None, :-1] + offsets * entries, (-1,))
+            columns = xp.reshape(columns[None, :] + offsets * self.n, (-1,))
+            starts = xp.reshape(row_starts[None, :-1] + offsets * entries, (-1,))
             end = xp.asarray([stack * entries], dtype=starts.dtype, device=self.device)
             self._stacked[stack] = (xp.astype(columns, kind), xp.astype(xp.concat([starts, end]), kind))
         return self._stacked[stack]

@@ -4,17 +4,25 @@ A change q of the pair weights changes the distances by H q with
 (H q)_k = z_k' (T o sum_l q_l z_l z_l') z_k, z in the model's few coordinates. The model is
 
     max over b in [0, 1]:   sum_k (margin - d_k) (b_k - a_k) - smoothing/2 b_k^2 - 1/2 (b - a)' H (b - a) .
+
+H is steep and the box has many corners, so a step also pays for its length, by damping/2 |b' - b|^2. The
+damping grows where the model stops rising early on the way, and falls where it rises to the end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from solvers.backend import Array
 from solvers.pairs import PairSet
 
 # The Newton system is solved on at most so many of the free pairs and extended to the others.
 _SAMPLE = 3000
+# Damping at first, in margins, and the factor by which it changes.
+_DAMPING = 0.3
+_DAMPING_FACTOR = 6.0
 
 
 @dataclass
@@ -34,9 +42,10 @@ class PairModel:
         """T o sum_l q_l z_l z_l', (r, r)."""
         return self.T * self.pairs.scatter(self.pairs.xp.astype(q, self.T.dtype))
 
-    def apply(self, q: Array) -> Array:
-        """H q for q (p,), in the precision of q."""
-        return self.pairs.xp.astype(self.pairs.quadratic_forms(self.curvature(q)), q.dtype)
+    def response(self, S: Array, chosen: Array | None = None) -> Array:
+        """z' S z of the pairs in play, or of those chosen: with S the curvature of q, that is H q."""
+        pairs = self.pairs if chosen is None else self.pairs.subset(chosen, self.pairs.X)
+        return pairs.quadratic_forms(S)
 
 
 def maximize_model(
@@ -48,68 +57,70 @@ def maximize_model(
     """
     xp = model.pairs.xp
     rounds, enough = (40, 0.005) if tight else (10, 0.05)
-    b, d, total = start, distances, 0.0
     if len(model.pairs) == 0:
-        return b
+        return start
+    b, d, total, damping = start, distances, 0.0, _DAMPING * margin
     for _ in range(rounds):
-        wanted = (margin - d) / smoothing
+        width = smoothing + damping
+        wanted = (margin - d + damping * b) / width
         bounded = xp.clip(wanted, 0.0, 1.0)
+        rise = margin - d - smoothing * b
         step = bounded - b
-        response = model.apply(step)
-        free = xp.nonzero((wanted > 0) & (wanted < 1))[0]
-        if free.shape[0] > 0:
-            newton = _newton_target(model, free, wanted, bounded, response, smoothing, tight) - b
-            if float(xp.sum((margin - d - smoothing * b) * newton)) > 0:
-                step, response = newton, model.apply(newton)
-        slope = float(xp.sum((margin - d - smoothing * b) * step))
-        bend = float(xp.sum((smoothing * step + response) * step))
+        S = model.curvature(step)
+        if bool(xp.any((wanted > 0) & (wanted < 1))):
+            newton = _newton_target(model, wanted, bounded, S, width, tight) - b
+            if float(xp.sum(rise * newton)) > 0:
+                step, S = newton, model.curvature(newton)
+        slope = float(xp.sum(rise * step))
         if slope <= 0:
             break
+        response = xp.astype(model.response(S), b.dtype)
+        bend = float(xp.sum((smoothing * step + response) * step))
         length = min(1.0, slope / max(bend, 1e-300))
         b, d = b + length * step, d + length * response
         gain = length * slope - length * length * bend / 2
         total += gain
-        if gain < enough * total:
+        if length < 0.5:
+            damping = max(_DAMPING_FACTOR * damping, smoothing)
+        elif gain < enough * total:
             break
+        elif length > 0.9:
+            damping /= _DAMPING_FACTOR
     return b
 
 
-def _newton_target(
-    model: PairModel,
-    free: Array,
-    wanted: Array,
-    bounded: Array,
-    response: Array,
-    smoothing: float,
-    tight: bool,
-) -> Array:
-    """Weights at which the free pairs' own change of distance is accounted for."""
+def _newton_target(model: PairModel, wanted: Array, bounded: Array, S: Array, width: float, tight: bool) -> Array:
+    """Weights at which the free pairs' own change of distance is accounted for; S belongs to `bounded`.
+
+    A free pair's weight falls by its distance / `width`.
+    """
     xp = model.pairs.xp
+    is_free = (wanted > 0) & (wanted < 1)
+    free = xp.nonzero(is_free)[0]
     stride = -(-int(free.shape[0]) // _SAMPLE)
     sample = free[::stride]
-    sampled = model.pairs.subset(sample, model.pairs.X)
-    Z = xp.take(sampled.X, sampled.graph.first, axis=0) - xp.take(sampled.X, sampled.graph.second, axis=0)
-    weight = int(free.shape[0]) / int(sample.shape[0]) / smoothing
+    first, second = (xp.take(ends, sample) for ends in (model.pairs.graph.first, model.pairs.graph.second))
+    Z = xp.take(model.pairs.X, first, axis=0) - xp.take(model.pairs.X, second, axis=0)
+    weight = int(free.shape[0]) / int(sample.shape[0]) / width
 
     def curvature(q: Array) -> Array:
         return model.T * (xp.matrix_transpose(Z) @ (xp.astype(q, Z.dtype)[:, None] * Z))
 
-    def system(q: Array) -> Array:
-        return q + weight * xp.astype(xp.vecdot(Z @ curvature(q), Z), q.dtype)
+    def forms(matrix: Array) -> Array:
+        return xp.astype(xp.vecdot(Z @ matrix, Z), wanted.dtype)
 
-    right = xp.take(response, sample)
-    q = _conjugate_gradient(system, right, 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
+    def system(q: Array) -> Array:
+        return q + weight * forms(curvature(q))
+
+    q = _conjugate_gradient(system, forms(S), 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
     if stride > 1:
-        others = model.pairs.subset(free, model.pairs.X)
-        forms = others.quadratic_forms(curvature(weight * q))
-        q = xp.take(response, free) - xp.astype(forms, response.dtype)
-    targets = xp.clip(xp.take(wanted, free) - q / smoothing, 0.0, 1.0)
-    is_free = (wanted > 0) & (wanted < 1)
+        q = xp.astype(model.response(S - curvature(weight * q), free), wanted.dtype)
+    targets = xp.clip(xp.take(wanted, free) - q / width, 0.0, 1.0)
     place = xp.clip(xp.cumulative_sum(xp.astype(is_free, xp.int64)) - 1, 0, None)
     return xp.where(is_free, xp.take(targets, place), bounded)
 
 
-def _conjugate_gradient(apply, right: Array, most: int, accuracy: float, *, xp) -> Array:  # type: ignore[no-untyped-def]
+def _conjugate_gradient(apply: Callable[[Array], Array], right: Array, most: int, accuracy: float, *, xp: Any) -> Array:
     """Solve apply(q) = right for a positive definite map, roughly."""
     q, residual = xp.zeros_like(right), right
     direction = right

@@ -1,10 +1,4 @@
-"""Certified minimisation of the convex problem by a Newton method on its dual.
-
-    F(M) = <C_S, M> + mean_k max(0, margin - z_k' M z_k) + gamma sum_j h(lambda_j(M)),   M psd
-
-Any weights alpha in [0, 1] on the dissimilar pairs give the lower bound
-
-    D(alpha) = margin mean(alpha) - gamma sum_i h*(-g_i / gamma),   g = eig(G),   G = C_S - mean_k alpha_k z_k z_k'
+"""Certified minimisation of the convex problem by a Newton method on its dual (see `solvers.dual`).
 
 One eigendecomposition G = U diag(g) U' gives the bound, the metric M(alpha) = U diag(x*(-g / gamma)) U'
 that attains it, the gradient (margin - z_k' M z_k) / m, and through the divided differences of x*
@@ -19,13 +13,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import array_api_compat
 
-from solvers.backend import Array, Backend, eigh
+from solvers.backend import Array, Backend
 from solvers.boxmodel import PairModel, maximize_model
+from solvers.dual import DualPoint, Solution, SpectralProblem, relative_gap
 from solvers.pairs import PairProblem
 from solvers.regularizers.spectral import Spectral
 
@@ -34,42 +29,14 @@ MODEL_RANK = 128
 # The hinge is smoothed by this many times the gap still open.
 _SMOOTHING = 3.0
 _LEAST_SMOOTHING = 1e-3
+# Settled pairs stay where they are while moving them would gain less than this share of the gap.
+_IDLE = 0.02
+# Metrics that a mixture holds before they are added up.
+_TERMS = 8
+# On the way from another gamma's optimum, the largest eigenvalue of M grows at most by this factor a step.
+_GROWTH = 4.0
 # Single precision serves down to this tolerance.
 _SINGLE_TOL = 1e-4
-
-
-@dataclass
-class Solution:
-    """A metric with what is known about it."""
-
-    M: Array
-    eigenvalues: Array
-    eigenvectors: Array
-    objective: float
-    dual_objective: float | None
-    n_iter: int
-    n_eigh: int
-    converged: bool
-    history: list[dict[str, float]]
-    weights: Array | None = None  # alpha, for a warm start
-    exact_rank: int | None = None  # of M(alpha): eigenvalues of G below the threshold -gamma h'(0)
-
-
-def relative_gap(objective: float, dual: float) -> float:
-    """(F - D) / max(1, |F|)."""
-    return (objective - dual) / max(1.0, abs(objective))
-
-
-@dataclass
-class _Point:
-    """A dual point with the eigendecomposition of its G."""
-
-    alpha: Array
-    G: Array
-    g: Array
-    U: Array
-    value: float
-    exact: bool  # whether G was made from alpha in the data's precision, not by steps
 
 
 @dataclass(frozen=True)
@@ -89,62 +56,27 @@ class _Parts:
         )
 
 
-class SpectralProblem:
-    """F and D on fixed pairs, counting eigendecompositions."""
+class _Mixture:
+    """A metric put together of others, sum_i w_i U_i diag(x_i) U_i', added up only when asked for."""
 
-    def __init__(self, problem: PairProblem, penalty: Spectral, gamma: float, backend: Backend) -> None:
-        self.pairs, self.C_S, self.margin = problem.dissimilar, problem.similar_scatter, problem.margin
-        self.penalty, self.gamma, self.backend, self.xp = penalty, gamma, backend, backend.xp
-        self.n_eigh = 0
+    def __init__(self) -> None:
+        self._terms: list[tuple[float, Array, Array]] = []
+        self._sum: Array | None = None
 
-    def eigh(self, M: Array) -> tuple[Array, Array]:
-        self.n_eigh += 1
-        return eigh(M, xp=self.xp)
+    def blend(self, share: float, scale: float, U: Array, x: Array, *, xp: Any) -> None:
+        """Become (1 - share) times itself plus share times scale U diag(x) U'."""
+        if share == 1:
+            self._terms, self._sum = [], None
+        self._terms = [((1 - share) * weight, *rest) for weight, *rest in self._terms]
+        self._sum = None if self._sum is None else (1 - share) * self._sum
+        self._terms.append((share * scale, U, x))
+        if len(self._terms) > _TERMS:  # each holds a matrix
+            self._sum, self._terms = self.dense(xp=xp), []
 
-    def point(self, alpha: Array, G: Array, *, exact: bool) -> _Point:
-        """Evaluate the dual; -inf where the conjugate is infinite."""
-        g, U = self.eigh(G)
-        xp, y = self.xp, -g / self.gamma
-        value = -math.inf
-        if float(y[0]) < self.penalty.dual_limit:
-            x = self.penalty.maximizer(y, xp=xp)
-            conjugate = self.gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
-            value = self.margin * float(xp.mean(alpha)) - conjugate
-        return _Point(alpha, G, g, U, value, exact)
-
-    def gradient(self, alpha: Array) -> Array:
-        """G(alpha)."""
-        return self.C_S - self.pairs.scatter(alpha / len(self.pairs))
-
-    def dual(self, alpha: Array) -> tuple[Array, float]:
-        """Eigenvalues of G and the bound D for a given alpha, pulled towards zero until it is feasible."""
-        point = self.feasible(alpha, self.gradient(alpha))
-        return point.g, point.value
-
-    def feasible(self, alpha: Array, G: Array) -> _Point:
-        """The dual point at alpha, halved until the conjugate is finite; alpha = 0 always is: C_S is psd."""
-        point = self.point(alpha, G, exact=True)
-        while not math.isfinite(point.value):
-            alpha, G = alpha / 2, (G + self.C_S) / 2
-            point = self.point(alpha, G, exact=True)
-        return point
-
-    def objective(self, M: Array, values: Array, distances: Array) -> float:
-        """F(M) from M, its eigenvalues and the dissimilar pairs' distances."""
-        xp = self.xp
-        hinge = xp.mean(xp.clip(self.margin - distances, 0.0, None))
-        penalty = self.gamma * xp.sum(self.penalty.value(values, xp=xp)) if self.gamma > 0 else 0.0
-        return float(xp.sum(self.C_S * M) + hinge + penalty)
-
-    def distances(self, values: Array, vectors: Array, X: Array | None = None) -> Array:
-        """z' M z of the dissimilar pairs for M = U diag(values) U'; what is zero costs nothing."""
-        xp = self.xp
-        kept = xp.nonzero(values > 0)[0]
-        X = self.pairs.X if X is None else X
-        factor = xp.take(vectors, kept, axis=1) * xp.sqrt(xp.take(values, kept))[None, :]
-        if kept.shape[0] == 0:
-            return xp.zeros((len(self.pairs),), dtype=values.dtype, device=self.backend.device)
-        return xp.astype(self.pairs.projected_distances(X @ xp.astype(factor, X.dtype)), values.dtype)
+    def dense(self, *, xp: Any) -> Array:
+        """The matrix itself."""
+        products = [(U * (weight * x)[None, :]) @ xp.matrix_transpose(U) for weight, U, x in self._terms]
+        return sum(products[1:], products[0]) if self._sum is None else sum(products, self._sum)
 
 
 def solve_spectral(
@@ -154,10 +86,10 @@ def solve_spectral(
     *,
     tol: float,
     max_iter: int,
-    start: Array | None,
+    start: DualPoint | Array | None,
     backend: Backend,
 ) -> Solution:
-    """Minimise F to a relative gap of `tol`; `start` is the alpha of another solution on these pairs."""
+    """Minimise F to a relative gap of `tol`; `start` is the dual point, or its alpha, of another solution."""
     p = SpectralProblem(problem, penalty, gamma, backend)
     history: list[dict[str, float]] = []
     solution = None
@@ -168,7 +100,7 @@ def solve_spectral(
         solution = solver.run(start)
         if solution.converged or p.n_eigh >= max_iter:
             break
-        start = solution.weights  # single precision was not enough: go on in the data's own
+        start = solution.dual  # single precision was not enough: go on in the data's own
     assert solution is not None
     return solution
 
@@ -186,26 +118,18 @@ class _Newton:
         self.tight = tol < _SINGLE_TOL
         self.line_steps = 40 if self.tight else 16
         self.best: _Parts | None = None
-        self.M: Array = None
+        self.metric = _Mixture()  # that of `best`
         self.step = 1.0
-        self.dual: _Point | None = None  # the best so far, and F at the best multiple of its metric
+        self.dual: DualPoint | None = None  # the best so far, and F at the best multiple of its metric
         self.own_objective = math.inf
 
-    def run(self, start: Array | None) -> Solution:
-        p, xp = self.p, self.xp
-        m = len(p.pairs)
-        if start is None:
-            alpha = xp.zeros((m,), dtype=p.backend.dtype, device=p.backend.device)
-            point = p.point(alpha, p.C_S, exact=True)
-        else:
-            point = p.feasible(start, p.gradient(start))
+    def run(self, start: DualPoint | Array | None) -> Solution:
+        p = self.p
+        point = self._first(start)
         iteration, factor = 0, _SMOOTHING
         while True:
             iteration += 1
-            XU = self.X @ xp.astype(point.U, self.kind)
-            y = -point.g / p.gamma
-            x = p.penalty.maximizer(y, xp=xp)
-            distances = self._distances(XU, x)
+            XU, y, x, distances = self._metric(point)
             own = self._improve(point, x, distances)
             if self.dual is None or point.value > self.dual.value:
                 self.dual, self.own_objective = point, own
@@ -230,13 +154,64 @@ class _Newton:
             else:
                 point = following
 
+    def _first(self, start: DualPoint | Array | None) -> DualPoint:
+        """Where to begin: at another fit's weights where that is feasible, else at alpha = 0."""
+        p, xp = self.p, self.xp
+        if isinstance(start, DualPoint):
+            point = self._follow(p.resume(start), start.gamma)
+            if math.isfinite(point.value):
+                return point
+        elif start is not None:
+            return p.feasible(start, p.gradient(start))
+        alpha = xp.zeros((len(p.pairs),), dtype=p.backend.dtype, device=p.backend.device)
+        return p.point(alpha, p.C_S, proven=True)
+
+    def _follow(self, point: DualPoint, gamma: float) -> DualPoint:
+        """From the optimum for a larger gamma towards this one's: a step for every time that the metric grows much."""
+        p, xp, goal = self.p, self.xp, self.p.gamma
+
+        def largest(gamma: float) -> float:
+            y = -point.g[:1] / gamma
+            return float(p.penalty.maximizer(y, xp=xp)[0]) if float(y[0]) < p.penalty.dual_limit else math.inf
+
+        while gamma > goal and largest(goal) > _GROWTH * largest(gamma):
+            most = _GROWTH * largest(gamma)
+            gamma = max(goal, gamma / 1.5)
+            while gamma > goal and largest(gamma / 1.25) <= most:
+                gamma /= 1.25
+            if math.isinf(largest(gamma)):
+                break
+            p.gamma = gamma
+            XU, y, x, distances = self._metric(point)
+            hinge = p.margin - distances
+            gap = float(xp.mean(xp.clip(hinge, 0.0, None) - point.alpha * hinge))
+            smoothing = min(p.margin, _SMOOTHING * gap)
+            here = replace(point, value=p.bound(point.alpha, point.g))
+            change, slope = self._model_step(here, XU, x, y, distances, smoothing, gap)
+            following = self._search(here, change, slope, smoothing)
+            p.gamma = goal
+            if following is None:
+                break
+            point = following
+        if point.gamma != goal:
+            point = replace(point, value=p.bound(point.alpha, point.g), gamma=goal)
+        return point
+
+    def _metric(self, point: DualPoint) -> tuple[Array, Array, Array, Array]:
+        """X U, the conjugate's arguments y, the metric's eigenvalues x and its distances."""
+        p, xp = self.p, self.xp
+        XU = self.X @ xp.astype(point.U, self.kind)
+        y = -point.g / p.gamma
+        x = p.penalty.maximizer(y, xp=xp)
+        return XU, y, x, self._distances(XU, x)
+
     def _distances(self, XU: Array, x: Array) -> Array:
-        """z' M(alpha) z from projected points; eigenvalues of M fall as those of G rise."""
+        """z' U diag(x) U' z from projected points, for x >= 0."""
         xp = self.xp
-        kept = int(xp.sum(xp.astype(x > 0, xp.int64)))
-        if kept == 0:
+        kept = xp.nonzero(x > 0)[0]
+        if kept.shape[0] == 0:
             return xp.zeros((len(self.p.pairs),), dtype=x.dtype, device=self.p.backend.device)
-        scaled = XU[:, :kept] * xp.astype(xp.sqrt(x[:kept]), self.kind)[None, :]
+        scaled = xp.take(XU, kept, axis=1) * xp.astype(xp.sqrt(xp.take(x, kept)), self.kind)[None, :]
         return xp.astype(self.p.pairs.projected_distances(scaled), x.dtype)
 
     # -- primal ---------------------------------------------------------------------------------
@@ -246,21 +221,22 @@ class _Newton:
         hinge = xp.mean(xp.clip(self.p.margin - parts.distances, 0.0, None))
         return parts.similar + float(hinge) + parts.penalty
 
-    def _improve(self, point: _Point, x: Array, distances: Array) -> float:
+    def _improve(self, point: DualPoint, x: Array, distances: Array) -> float:
         """Take the best multiple of M(alpha), then the best point between it and the best metric so far.
 
         Returns F at the multiple.
         """
-        p, xp, U = self.p, self.xp, point.U
-        M = (U * x[None, :]) @ xp.matrix_transpose(U)
-        scale, candidate = self._multiple(x, float(xp.sum(p.C_S * M)), distances)
+        xp = self.xp
+        # <C_S, M> = <G, M> + mean(alpha d), and M shares the eigenvectors of G.
+        similar = float(xp.sum(point.g * x)) + float(xp.mean(point.alpha * distances))
+        scale, candidate = self._multiple(x, similar, distances)
         own, share, best = self._value(candidate), 1.0, self.best
         if best is not None:
             inner = _minimize(lambda share: self._value(best.mixed(candidate, share)), 0.0, 1.0, self.line_steps)
             share = min((0.0, inner, 1.0), key=lambda share: self._value(best.mixed(candidate, share)))
             candidate = best.mixed(candidate, share)
         if share > 0:
-            self.M = scale * M if share == 1 else (1 - share) * self.M + share * scale * M
+            self.metric.blend(share, scale, point.U, x, xp=xp)
             self.best = candidate
         return own
 
@@ -280,7 +256,7 @@ class _Newton:
     # -- dual -----------------------------------------------------------------------------------
 
     def _model_step(
-        self, point: _Point, XU: Array, x: Array, y: Array, distances: Array, smoothing: float, gap: float
+        self, point: DualPoint, XU: Array, x: Array, y: Array, distances: Array, smoothing: float, gap: float
     ) -> tuple[Array, float]:
         """Change of alpha that maximises the quadratic model of the smoothed dual, and its slope."""
         p, xp, alpha = self.p, self.xp, point.alpha
@@ -294,7 +270,9 @@ class _Newton:
             model = PairModel(p.pairs.subset(chosen, Y), T)
             moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
             in_play = xp.take(distances, chosen)
-            if bool(xp.any(moved != 0)):
+            if float(xp.sum(xp.abs((p.margin - distances) * moved))) <= _IDLE * gap * len(p.pairs):
+                moved = xp.zeros_like(moved)  # not worth a pass over them
+            else:
                 response = model.pairs.quadratic_forms(T * p.pairs.scatter(xp.astype(moved, self.kind), Y))
                 in_play = in_play + xp.astype(response, in_play.dtype)
             proposal = maximize_model(
@@ -321,17 +299,17 @@ class _Newton:
         T = xp.take(xp.take(curvature, leading, axis=0), leading, axis=1) / (len(p.pairs) * p.gamma)
         return xp.take(XU, leading, axis=1), xp.astype(T, self.kind)
 
-    def _search(self, point: _Point, change: Array, slope: float, smoothing: float) -> _Point | None:
+    def _search(self, point: DualPoint, change: Array, slope: float, smoothing: float) -> DualPoint | None:
         """Backtracking on the smoothed dual; G is linear in the step, so each trial is one eigendecomposition."""
         p, xp = self.p, self.xp
-        direction = xp.astype(-p.pairs.scatter(xp.astype(change / len(p.pairs), self.kind), self.X), p.backend.dtype)
+        direction = self._direction(change)
 
-        def smoothed(at: _Point) -> float:
+        def smoothed(at: DualPoint) -> float:
             return at.value - smoothing / 2 * float(xp.mean(at.alpha * at.alpha))
 
         base, step = smoothed(point), min(1.0, 2 * self.step)
         while p.n_eigh < self.max_iter and step > 1e-4:
-            trial = p.point(point.alpha + step * change, point.G + step * direction, exact=False)
+            trial = p.point(point.alpha + step * change, point.G + step * direction, proven=False)
             gain = smoothed(trial) - base
             if gain >= 1e-4 * step * slope:
                 self.step = step
@@ -342,43 +320,57 @@ class _Newton:
                 step *= 0.25
         return None
 
+    def _direction(self, change: Array) -> Array:
+        """Change of G that a change of alpha makes."""
+        p, xp = self.p, self.xp
+        moving = xp.nonzero(change != 0)[0]
+        if moving.shape[0] == 0:
+            return xp.zeros_like(p.C_S)
+        weights = xp.astype(xp.take(change, moving) / len(p.pairs), self.kind)
+        return -xp.astype(p.pairs.subset(moving, self.X).scatter(weights), p.backend.dtype)
+
     # -- result ---------------------------------------------------------------------------------
 
     def _finish(self, iteration: int) -> Solution:
         """Measure the result in the data's precision: D at a G made afresh, F at the metric that is returned."""
         p, xp = self.p, self.xp
         assert self.dual is not None
+        assert self.best is not None
         single = self.kind != p.backend.dtype
         tol = self.tol / 0.95 if single else self.tol
         dual = self.dual
-        if single and not dual.exact:
-            dual = p.feasible(dual.alpha, p.gradient(dual.alpha))
-        x = p.penalty.maximizer(-dual.g / p.gamma, xp=xp)
+        if single and not dual.proven:
+            dual = p.resume(dual)
+            if relative_gap(self._value(self.best), dual.value) > tol:
+                dual = p.feasible(dual.alpha, dual.G)
+        bound, x = dual.value, p.penalty.maximizer(-dual.g / p.gamma, xp=xp)
         found = None
-        if relative_gap(self.own_objective, dual.value) <= self.tol:  # M(alpha) itself, decomposed already, will do
+        if relative_gap(self.own_objective, bound) <= tol:  # M(alpha) itself, decomposed already, may do
             found = self._own_metric(dual, x)
-        if found is None or relative_gap(found[0], dual.value) > tol:
-            values, vectors = p.eigh(self.M)
+        if found is None or relative_gap(found[0], bound) > tol:
+            M = self.metric.dense(xp=xp)
+            values, vectors = p.eigh(M)
             values = xp.clip(values, 0.0, None)
-            found = p.objective(self.M, values, p.distances(values, vectors)), self.M, values, vectors
+            found = p.objective(M, values, p.distances(values, vectors)), M, values, vectors
         objective, M, values, vectors = found
-        gap = relative_gap(objective, dual.value)
+        bound = min(bound, objective)  # rounding may put them the wrong way round
+        gap = relative_gap(objective, bound)
         self.history[-1] |= {"n_eigh": p.n_eigh, "objective": objective, "gap": gap}
         return Solution(
             M,
             values,
             vectors,
             objective,
-            dual.value,
+            bound,
             iteration,
             p.n_eigh,
             gap <= tol,
             self.history,
-            dual.alpha,
+            dual,
             int(xp.sum(xp.astype(x > 0, xp.int64))),
         )
 
-    def _own_metric(self, dual: _Point, x: Array) -> tuple[float, Array, Array, Array]:
+    def _own_metric(self, dual: DualPoint, x: Array) -> tuple[float, Array, Array, Array]:
         """F, M and its eigenpairs (ascending) for the best multiple of M(alpha)."""
         p, xp = self.p, self.xp
         values, vectors = xp.flip(x), xp.flip(dual.U, axis=1)

@@ -12,7 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from solvers.accelerated import ConeProx, EntryCone, TraceCone, solve_accelerated
 from solvers.backend import Array, Backend, is_host_data, to_numpy
 from solvers.base import MetricLearner, factor_from_eigenpairs, seed_from
-from solvers.certified import Solution, relative_gap, solve_spectral
+from solvers.certified import solve_spectral
+from solvers.dual import DualPoint, Solution, relative_gap
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
 from solvers.published import solve_published
 from solvers.regularizers.entries import ENTRIES
@@ -151,7 +152,7 @@ class MDML(MetricLearner):
                 self._penalty(),
                 gamma,
                 max_iter=self.max_iter or _CERTIFIED_STEPS,
-                start=self._first_weights(init, problem, backend),
+                start=self._dual_start(init, problem, backend),
                 **common,
             )
         self._keep(solution, problem, backend, like=like)
@@ -168,7 +169,9 @@ class MDML(MetricLearner):
         )
         self._set_factor(L, backend, like=like)
         self._M = to_numpy(solution.M) if is_host_data(like) else solution.M
-        self.dual_weights_ = None if solution.weights is None else to_numpy(solution.weights)
+        # Not across devices: a model in host memory holds none of a GPU's.
+        self._dual = solution.dual if is_host_data(like) == is_host_data(solution.M) else None
+        self.dual_weights_ = None if solution.dual is None else to_numpy(solution.dual.alpha)
         spectrum = to_numpy(values)
         zero = 1e-10 if backend.dtype == backend.xp.float64 else 1e-5
         counted = int(np.sum(spectrum > zero * spectrum.max()))
@@ -194,11 +197,13 @@ class MDML(MetricLearner):
             return EntryCone(problem.similar_scatter, ENTRIES[self.regularizer](), gamma, backend.xp)
         return TraceCone(problem.similar_scatter, gamma, backend.xp)
 
-    def _first_weights(self, init: Any, problem: PairProblem, backend: Backend) -> Array | None:
-        """Dual start: weights on these pairs (given, or of another fit), else those another metric suggests."""
+    def _dual_start(self, init: Any, problem: PairProblem, backend: Backend) -> DualPoint | Array | None:
+        """Another fit's dual point or weights for these pairs, else those that its metric suggests."""
         if init is None:
             return None
         weights = getattr(init, "dual_weights_", None) if isinstance(init, MDML) else init
+        if isinstance(init, MDML) and self._continues(init, problem, backend):
+            return init._dual
         if weights is not None and weights.shape == (len(problem.dissimilar),):
             return backend.asarray(weights)
         if not isinstance(init, MDML):
@@ -207,6 +212,16 @@ class MDML(MetricLearner):
             )
         distances = problem.dissimilar.distances(backend.asarray(init.components_))
         return backend.xp.clip((self.margin - distances) / (0.1 * self.margin), 0.0, 1.0)
+
+    def _continues(self, init: MDML, problem: PairProblem, backend: Backend) -> bool:
+        """Whether a fit's dual point has the shape and the kind of this problem's."""
+        dual = getattr(init, "_dual", None)
+        return (
+            dual is not None
+            and dual.alpha.shape == (len(problem.dissimilar),)
+            and dual.G.shape == problem.similar_scatter.shape
+            and (type(dual.G), dual.G.dtype) == (type(problem.similar_scatter), backend.dtype)
+        )
 
     def _penalty(self) -> Any:
         if self.regularizer == "cldd":

@@ -14,7 +14,7 @@ import numpy as np
 
 from solvers.accelerated import TraceCone
 from solvers.backend import Array, Backend, symmetrize
-from solvers.certified import Solution, SpectralProblem, relative_gap
+from solvers.dual import Solution, SpectralProblem, relative_gap
 from solvers.pairs import PairProblem
 from solvers.regularizers.spectral import NoPenalty
 
