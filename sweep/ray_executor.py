@@ -163,6 +163,8 @@ def connect(address: str | None) -> Any:
     """Ray at `address`, else the one that RAY_ADDRESS names (Ray's jobs set it), else started here."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # CPU fits must not see the GPUs
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray takes a worker back half a second after it lent it, so that one-second fits would each wait for a new one.
+    os.environ.setdefault("RAY_worker_lease_timeout_milliseconds", "10000")
     address = address or os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:

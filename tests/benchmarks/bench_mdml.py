@@ -103,17 +103,17 @@ def test_eigendecompositions_to_a_gap_of_1e_3(name: str, most: int, request: pyt
     assert all(float(row[3]) <= 1e-3 for row in rows)
 
 
-def test_against_the_published_algorithm(act_train: Data) -> None:
+@pytest.mark.parametrize(("name", "steps"), [("act_train", 2000), ("reuters", 500)])
+def test_against_the_published_algorithm(name: str, steps: int, request: pytest.FixtureRequest) -> None:
     """Eigendecompositions and seconds to come within 1 % of the optimum, same pairs."""
-    rows = []
+    data, rows = request.getfixturevalue(name), []
     for regularizer in RELAXED:
         settings: dict[str, Any] = {"n_pairs": 20_000}
-        optimum = fit(act_train, regularizer, 1e-2, tol=1e-4, **settings).objective_
+        optimum = fit(data, regularizer, 1e-2, tol=1e-4, **settings).objective_
         goal = optimum + 0.01 * abs(optimum)
-        ours = fit(act_train, regularizer, 1e-2, tol=3e-3, **settings)
+        ours = fit(data, regularizer, 1e-2, tol=3e-3, **settings)
         reached = next(row for row in ours.history_ if row["objective"] <= goal)
-        steps = 2000
-        published = fit(act_train, regularizer, 1e-2, algorithm="paper", max_iter=steps, **settings)
+        published = fit(data, regularizer, 1e-2, algorithm="paper", max_iter=steps, **settings)
         there = next((row for row in published.history_ if row["objective"] <= goal), None)
         last = there or published.history_[-1]
         off = (published.objective_ - optimum) / abs(optimum)
@@ -130,7 +130,7 @@ def test_against_the_published_algorithm(act_train: Data) -> None:
             )
         )
     columns = ("regularizer", "our eigh", "our s", "published eigh", "published s", "off", "eigh ratio", "time ratio")
-    print_table("Act 7,352 x 549, gamma 0.01, to 1 % of the optimum", columns, rows)
+    print_table(f"{name} {data[0].shape[0]} x {data[0].shape[1]}, gamma 0.01, to 1 % of the optimum", columns, rows)
     assert all(float(row[6]) >= 100 for row in rows)
     assert all(float(row[7]) >= 30 for row in rows)
 
@@ -139,7 +139,7 @@ def test_against_the_published_algorithm(act_train: Data) -> None:
 def test_wall_time_near_the_time_of_the_eigendecompositions(
     n_pairs: int, reuters: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The goal is 2.5; beyond the default number of pairs the passes over them outweigh it."""
+    """The goal is 2.5. It is not reached: X U and X' Lap X alone cost as much as a decomposition of this size."""
     rows, spent = [], [0.0]
 
     def timed(M: Any, *, xp: Any) -> Any:
@@ -161,7 +161,7 @@ def test_wall_time_near_the_time_of_the_eigendecompositions(
     print_table(f"Reuters 4,152 x 1000, {n_pairs:,} pairs, goal 2.5", columns, rows)
     total = sum(float(row[3]) for row in rows) / sum(float(row[4]) for row in rows)
     print(f"  all together {total:.2f}")
-    assert total <= (4.0 if n_pairs == 20_000 else 6.0)
+    assert total <= (3.5 if n_pairs == 20_000 else 5.5)
 
 
 GROWTH = """
@@ -189,16 +189,21 @@ def test_growth_over_pairs_and_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6 < 2.0
 
 
-@pytest.mark.parametrize("regularizer", RELAXED)
-def test_a_warm_path_saves_eigendecompositions(regularizer: str, act_train: Data) -> None:
-    counts: dict[str, list[int]] = {"cold": [], "warm": []}
-    previous = None
-    for gamma in sorted(GAMMAS, reverse=True):
-        settings: dict[str, Any] = {"tol": 1e-3, "n_pairs": 20_000}
-        counts["cold"].append(fit(act_train, regularizer, gamma, **settings).n_eigh_)
-        model = MDML(regularizer, gamma=gamma, random_state=0, device="cpu", **settings)
-        previous = model.fit(*act_train, init=previous)
-        counts["warm"].append(previous.n_eigh_)
-    ratio = sum(counts["warm"]) / sum(counts["cold"])
-    print(f"\nAct, {regularizer}: cold {counts['cold']}, warm {counts['warm']}, ratio {ratio:.2f}, goal 0.5")
-    assert ratio <= 0.8
+@pytest.mark.parametrize(("name", "most"), [("act_train", 0.5), ("digits", 0.75), ("reuters", 1.0)])
+def test_a_warm_path_saves_eigendecompositions(name: str, most: float, request: pytest.FixtureRequest) -> None:
+    """The goal is 0.5. Where a tenth of gamma leaves the old optimum far off, a warm start is worth little."""
+    data = small(name) if name == "digits" else request.getfixturevalue(name)
+    settings: dict[str, Any] = {"tol": 1e-3, "n_pairs": 20_000, "random_state": 0, "device": "cpu"}
+    rows, totals = [], np.zeros(2)
+    for regularizer in RELAXED:
+        cold, warm, previous = [], [], None
+        for gamma in sorted(GAMMAS, reverse=True):
+            cold.append(MDML(regularizer, gamma=gamma, **settings).fit(*data).n_eigh_)
+            previous = MDML(regularizer, gamma=gamma, **settings).fit(*data, init=previous)
+            warm.append(previous.n_eigh_)
+            assert previous.relative_gap_ <= 1e-3
+        totals += sum(cold), sum(warm)
+        rows.append((regularizer, cold, warm, f"{sum(warm) / sum(cold):.2f}"))
+    rows.append(("together", int(totals[0]), int(totals[1]), f"{totals[1] / totals[0]:.2f}"))
+    print_table(f"{name}, gammas 1 to 0.001, goal 0.5", ("regularizer", "cold eigh", "warm eigh", "ratio"), rows)
+    assert totals[1] / totals[0] <= most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -98,6 +99,18 @@ def hosts_used(home: Path, sweep: str) -> set[str]:
     found = {record.place["host"] for _, record in ledger.records(sweep)}
     ledger.close()
     return found
+
+
+def hosts_so_far(home: Path, sweep: str) -> set[str]:
+    """The same beside a driver that writes: read only, whatever is there yet."""
+    if not (home / "ledger.sqlite").exists():
+        return set()
+    with sqlite3.connect(f"file:{home}/ledger.sqlite?mode=ro", uri=True) as connection:
+        try:
+            rows = connection.execute("SELECT record FROM fits JOIN members USING (key) WHERE sweep = ?", [sweep])
+            return {json.loads(record)["place"]["host"] for (record,) in rows}
+        except sqlite3.OperationalError:
+            return set()
 
 
 def committed(home: Path) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """What a RayJob of group ray.io/v1 may look like, written down from KubeRay's field reference.
 
 The published custom-resource definition spells out every field of a pod as well; those are checked
-against the Kubernetes client's own models where that package is installed.
+against the Kubernetes client's own models where that package is installed. The definition itself, over a
+megabyte, is on no package index: KUBERAY_CRD names a copy of it (`ray.io_rayjobs.yaml` of a release).
 """
 
 from __future__ import annotations
@@ -96,6 +97,24 @@ RAYJOB = _object(
         rayClusterSpec=CLUSTER,
     ),
 )
+
+
+def published(definition: dict[str, Any]) -> Any:
+    """The schema of ray.io/v1 in a custom-resource definition, made strict: what it does not name is an error."""
+    version = next(v for v in definition["spec"]["versions"] if v["name"] == "v1")
+    return _strict(version["schema"]["openAPIV3Schema"])
+
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _strict(part) for key, part in schema.items()}
+    open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
+    if schema.get("type") == "object" and "properties" in schema and not open_ended:
+        made["additionalProperties"] = False
+    return made
 
 
 def check_pods(job: dict[str, Any], models: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.clusters.rayjob import RAYJOB, check_pods
+from tests.clusters.rayjob import RAYJOB, check_pods, published
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "clusters"
@@ -198,6 +199,29 @@ def test_kuberay_refuses_a_broken_copy(mistake: str) -> None:
     BROKEN_JOBS[mistake](job)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(job, RAYJOB)
+
+
+def test_the_published_definition_accepts_the_rayjob_and_refuses_a_broken_copy() -> None:
+    path = os.environ.get("KUBERAY_CRD")
+    if path is None:
+        pytest.skip("KUBERAY_CRD names no copy of KubeRay's ray.io_rayjobs.yaml")
+    schema = published(yaml.safe_load(Path(path).read_text()))
+    jsonschema.validate(rayjob(), schema)
+    job = rayjob()
+    BROKEN_JOBS["misspelt key"](job)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(job, schema)
+
+
+def test_a_definition_is_made_strict() -> None:
+    text = {"type": "string"}
+    labels = {"type": "object", "additionalProperties": text}
+    spec = {"type": "object", "properties": {"name": text, "labels": labels}}
+    versions = [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]
+    schema = published({"spec": {"versions": versions}})
+    jsonschema.validate({"spec": {"name": "x", "labels": {"any": "thing"}}}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"spec": {"nam": "x"}}, schema)
 
 
 def test_kubernetes_knows_the_pods() -> None:

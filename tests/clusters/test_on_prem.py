@@ -15,8 +15,8 @@ from tests.clusters import hosts
 from tests.clusters.conftest import (
     LONG,
     Shell,
-    committed,
     copy_project,
+    hosts_so_far,
     hosts_used,
     records,
     wait_until,
@@ -100,11 +100,12 @@ def test_ray_submit_uses_both_hosts_and_gives_the_results_of_a_local_run(shell: 
 
 
 def test_a_cut_link_ends_nothing_and_loses_nothing(shell: Shell, lab: hosts.Lab) -> None:
-    write_sweep(shell.folder, name="cut", seed=2, **LONG)
+    # Longer still: the worker's first fit waits for its start-up, and the cut for that fit.
+    gammas = [0.001 * 1.1**i for i in range(60)]
+    write_sweep(shell.folder, name="cut", seed=2, **LONG | {"grid": {"gamma": gammas}})
     head_home = lab.hosts["head"].home / "sweep-home"
-    before = len(committed(head_home))
     job = shell.start("sweep submit my.yaml --cluster clusters/on-prem.yaml --home cut-home")
-    wait_until(lambda: len(committed(head_home)) > before + 20, 300, "the sweep is well under way")
+    wait_until(lambda: "worker" in hosts_so_far(head_home, "cut"), 300, "the worker takes part")
     lab.cable("worker", "down")
     cut = time.time()
     try:
