@@ -195,12 +195,13 @@ class Driver:
         """Commit a finished fit, or count its failure and perhaps try again."""
         spec = finished.spec
         del self._running[spec.key]
-        attempt = self._attempts[spec.key] = self._attempts.get(spec.key, 0) + 1
+        attempt = self._attempts.pop(spec.key, 0) + 1
         if finished.outcome is None:
             final = attempt > RETRIES.get(finished.kind, 0)
             self.ledger.fail(self.sweep, _failure(finished, attempt, final))
             self._hours += finished.seconds / 3600
             if not final:
+                self._attempts[spec.key] = attempt
                 if finished.kind == "out of memory":
                     self._lean.add(spec.key)
                 if finished.kind == "misplaced worker":

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 
 from sweep.commands.running import _about
 from sweep.driver import Driver
-from sweep.executors import Executor
+from sweep.executors import Executor, Finished, InlineExecutor
 from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
 from sweep.forecast import simulate
 from sweep.home import Home
@@ -36,6 +37,8 @@ from tests.sweep.conftest import tiny
 from tests.sweep.test_ledger import record, spec
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
+# For every Ray of this process: its core remembers the mode of the first, and would refuse nodes of another.
+os.environ["RAY_AUTH_MODE"] = "disabled"
 
 
 def sleeping_fit(fit: FitSpec, data: SplitData, order: Any, warm: Any = None) -> FitOutcome:
@@ -231,11 +234,34 @@ def test_recording_a_thousand_trials_costs_little(tmp_path: Path) -> None:
     assert seconds < 0.1 * sweep_seconds
 
 
+class Instant(InlineExecutor):
+    """Fits that take no time, with the memory of this process as they come in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done, self.megabytes = 0, {}
+
+    def wait(self, seconds: float) -> list[Finished]:
+        if not self._queue:
+            return []
+        fit, data, *_ = self._queue.popleft()
+        self.done += 1
+        if self.done % 10_000 == 0:
+            self.megabytes[self.done] = psutil.Process().memory_info().rss / 1e6
+        return [Finished(fit, sleeping_fit(fit, data, None))]
+
+
+def test_the_drivers_memory_stays_flat(tmp_path: Path) -> None:
+    executor = Instant()
+    drive(tmp_path, fits_of(100_000, 0.0), lambda: executor)
+    print_table("Memory over 100,000 fits", ("fits", "MB"), [(n, f"{mb:.0f}") for n, mb in executor.megabytes.items()])
+    assert executor.megabytes[100_000] < 1.1 * executor.megabytes[10_000]
+
+
 def test_scaling_over_declared_gpus(tmp_path: Path) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_AUTH_MODE"] = "disabled"
     rows = []
     for gpus in (2, 4, 8, 16):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
