@@ -185,7 +185,7 @@ class _Newton:
             XU, y, x, distances = self._metric(point)
             hinge = p.margin - distances
             gap = float(xp.mean(xp.clip(hinge, 0.0, None) - point.alpha * hinge))
-            smoothing = min(p.margin, _SMOOTHING * gap)
+            smoothing = min(p.margin, max(_SMOOTHING * gap, 1e-12 * p.margin))
             here = replace(point, value=p.bound(point.alpha, point.g))
             change, slope = self._model_step(here, XU, x, y, distances, smoothing, gap)
             following = self._search(here, change, slope, smoothing)
@@ -302,6 +302,8 @@ class _Newton:
     def _search(self, point: DualPoint, change: Array, slope: float, smoothing: float) -> DualPoint | None:
         """Backtracking on the smoothed dual; G is linear in the step, so each trial is one eigendecomposition."""
         p, xp = self.p, self.xp
+        if not bool(xp.any(change != 0)):
+            return None
         direction = self._direction(change)
 
         def smoothed(at: DualPoint) -> float:
@@ -324,8 +326,6 @@ class _Newton:
         """Change of G that a change of alpha makes."""
         p, xp = self.p, self.xp
         moving = xp.nonzero(change != 0)[0]
-        if moving.shape[0] == 0:
-            return xp.zeros_like(p.C_S)
         weights = xp.astype(xp.take(change, moving) / len(p.pairs), self.kind)
         return -xp.astype(p.pairs.subset(moving, self.X).scatter(weights), p.backend.dtype)
 

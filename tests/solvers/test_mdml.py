@@ -177,6 +177,47 @@ def test_a_warm_path_costs_less_and_ends_the_same() -> None:
         assert a.objective_ == pytest.approx(b.objective_, abs=1e-3 * max(1, abs(a.objective_)))
 
 
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd", "l2", "it"])
+def test_the_bound_of_a_fit_in_single_precision_is_below_the_dual_at_its_weights(regularizer: str) -> None:
+    X, y = data("digits", 200)
+    gamma, i, j = 0.01, *np.triu_indices(len(y), 1)
+    same = y[i] == y[j]
+    pairs = np.stack([i, j], axis=1)
+    similar, dissimilar = pairs[same], pairs[~same][::10]
+    model = MDML(regularizer, gamma=gamma, tol=1e-3).fit_pairs(X, similar, dissimilar)
+    z, w = (X[each[:, 0]] - X[each[:, 1]] for each in (similar, dissimilar))
+    G = z.T @ z / len(z) - w.T @ (model.dual_weights_[:, None] * w) / len(w)
+    penalty, y_dual = SPECTRAL[regularizer](), -np.linalg.eigvalsh(G) / gamma
+    x = penalty.maximizer(y_dual, xp=np)
+    value = model.dual_weights_.mean() - gamma * np.sum(x * y_dual - penalty.value(x, xp=np))
+    assert value - 1e-4 <= model.dual_objective_ <= value + 1e-12
+    assert 0 <= model.relative_gap_ <= 1e-3
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd"])
+def test_a_fit_from_its_own_result_takes_no_eigendecomposition(regularizer: str) -> None:
+    X, y = data("digits", 200)
+    settings: dict[str, Any] = {"gamma": 0.01, "n_pairs": 1000, "random_state": 0}
+    first = MDML(regularizer, tol=1e-4, **settings).fit(X, y)
+    again = MDML(regularizer, tol=1e-3, **settings).fit(X, y, init=first)
+    assert again.n_eigh_ == 0
+    assert again.converged_
+    # The bound stands on its own: on the same pairs nothing lies below it.
+    assert again.dual_objective_ <= first.objective_
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd"])
+def test_a_start_from_other_data_of_the_same_shape_proves_nothing_by_it(regularizer: str) -> None:
+    X, y = data("digits", 200)
+    settings: dict[str, Any] = {"gamma": 0.01, "tol": 1e-4, "n_pairs": 1000, "random_state": 0}
+    other = MDML(regularizer, **settings).fit(2 * X, y)
+    cold, warm = MDML(regularizer, **settings).fit(X, y), MDML(regularizer, **settings).fit(X, y, init=other)
+    assert warm.converged_
+    assert warm.n_eigh_ > 0
+    assert warm.dual_objective_ <= cold.objective_
+    assert cold.dual_objective_ <= warm.objective_
+
+
 def test_an_unreached_tolerance_is_warned_of_and_not_called_converged() -> None:
     X, y = data("digits", 150)
     with pytest.warns(ConvergenceWarning, match="relative gap"):
