@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from solvers.backend import Array
@@ -20,6 +21,8 @@ from solvers.pairs import PairSet
 
 # The Newton system is solved on at most so many of the free pairs and extended to the others.
 _SAMPLE = 3000
+# So few pairs in play have their differences at hand.
+_FEW = 8192
 # Damping at first, in margins, and the factor by which it changes.
 _DAMPING = 0.3
 _DAMPING_FACTOR = 6.0
@@ -38,14 +41,38 @@ class PairModel:
     pairs: PairSet
     T: Array
 
+    @cached_property
+    def _differences(self) -> Array | None:
+        """z of every pair, (p, r), where they are few: products with it are faster than passes over the graph."""
+        return self.differences() if len(self.pairs) <= _FEW else None
+
+    def differences(self, chosen: Array | None = None) -> Array:
+        """z of the pairs, or of those chosen."""
+        xp, X, ends = self.pairs.xp, self.pairs.X, (self.pairs.graph.first, self.pairs.graph.second)
+        first, second = ends if chosen is None else (xp.take(each, chosen) for each in ends)
+        return xp.take(X, first, axis=0) - xp.take(X, second, axis=0)
+
     def curvature(self, q: Array) -> Array:
         """T o sum_l q_l z_l z_l', (r, r)."""
-        return self.T * self.pairs.scatter(self.pairs.xp.astype(q, self.T.dtype))
+        q, Z = self.pairs.xp.astype(q, self.T.dtype), self._differences
+        return self.T * (self.pairs.scatter(q) if Z is None else _scatter(Z, q, xp=self.pairs.xp))
 
     def response(self, S: Array, chosen: Array | None = None) -> Array:
         """z' S z of the pairs in play, or of those chosen: with S the curvature of q, that is H q."""
-        pairs = self.pairs if chosen is None else self.pairs.subset(chosen, self.pairs.X)
-        return pairs.quadratic_forms(S)
+        xp, Z = self.pairs.xp, self._differences
+        if Z is None:
+            return (self.pairs if chosen is None else self.pairs.subset(chosen, self.pairs.X)).quadratic_forms(S)
+        return _forms(Z if chosen is None else xp.take(Z, chosen, axis=0), S, xp=xp)
+
+
+def _scatter(Z: Array, q: Array, *, xp: Any) -> Array:
+    """sum_l q_l z_l z_l'."""
+    return xp.matrix_transpose(Z) @ (q[:, None] * Z)
+
+
+def _forms(Z: Array, S: Array, *, xp: Any) -> Array:
+    """z_l' S z_l."""
+    return xp.vecdot(Z @ S, Z)
 
 
 def maximize_model(
@@ -99,15 +126,14 @@ def _newton_target(model: PairModel, wanted: Array, bounded: Array, S: Array, wi
     free = xp.nonzero(is_free)[0]
     stride = -(-int(free.shape[0]) // _SAMPLE)
     sample = free[::stride]
-    first, second = (xp.take(ends, sample) for ends in (model.pairs.graph.first, model.pairs.graph.second))
-    Z = xp.take(model.pairs.X, first, axis=0) - xp.take(model.pairs.X, second, axis=0)
+    Z = model.differences(sample)
     weight = int(free.shape[0]) / int(sample.shape[0]) / width
 
     def curvature(q: Array) -> Array:
-        return model.T * (xp.matrix_transpose(Z) @ (xp.astype(q, Z.dtype)[:, None] * Z))
+        return model.T * _scatter(Z, xp.astype(q, Z.dtype), xp=xp)
 
     def forms(matrix: Array) -> Array:
-        return xp.astype(xp.vecdot(Z @ matrix, Z), wanted.dtype)
+        return xp.astype(_forms(Z, matrix, xp=xp), wanted.dtype)
 
     def system(q: Array) -> Array:
         return q + weight * forms(curvature(q))

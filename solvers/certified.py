@@ -198,11 +198,16 @@ class _Newton:
         return point
 
     def _metric(self, point: DualPoint) -> tuple[Array, Array, Array, Array]:
-        """X U, the conjugate's arguments y, the metric's eigenvalues x and its distances."""
+        """X U, the conjugate's arguments y, the metric's eigenvalues x and its distances.
+
+        Without the eigenvectors far beyond the metric's own: neither it nor the model of the dual uses them.
+        """
         p, xp = self.p, self.xp
-        XU = self.X @ xp.astype(point.U, self.kind)
         y = -point.g / p.gamma
         x = p.penalty.maximizer(y, xp=xp)
+        # x falls along the columns of U.
+        near = min(int(xp.sum(xp.astype(x > 0, xp.int64))) + MODEL_RANK, x.shape[0])
+        XU = self.X @ xp.astype(point.U[:, :near], self.kind)
         return XU, y, x, self._distances(XU, x)
 
     def _distances(self, XU: Array, x: Array) -> Array:
@@ -291,7 +296,8 @@ class _Newton:
 
     def _coordinates(self, XU: Array, x: Array, y: Array) -> tuple[Array, Array]:
         """Points and curvature in the few eigenvectors that carry most of the dual's curvature."""
-        p, xp = self.p, self.xp
+        p, xp, near = self.p, self.xp, XU.shape[1]
+        x, y = x[:near], y[:near]
         curvature = _divided_differences(y, x, p.penalty.maximizer_slope(y, xp=xp), xp=xp)
         spread = xp.astype(xp.var(XU, axis=0), y.dtype)  # how much pairs differ along each eigenvector
         weight = spread * (curvature @ spread)
