@@ -158,9 +158,9 @@ class _Newton:
         """Where to begin: at another fit's weights where that is feasible, else at alpha = 0."""
         p, xp = self.p, self.xp
         if isinstance(start, DualPoint):
-            point = self._follow(p.resume(start), start.gamma)
+            point = p.resume(start)
             if math.isfinite(point.value):
-                return point
+                return self._follow(point, start.gamma)
         elif start is not None:
             return p.feasible(start, p.gradient(start))
         alpha = xp.zeros((len(p.pairs),), dtype=p.backend.dtype, device=p.backend.device)
@@ -168,7 +168,7 @@ class _Newton:
 
     def _follow(self, point: DualPoint, gamma: float) -> DualPoint:
         """From the optimum for a larger gamma towards this one's: a step for every time that the metric grows much."""
-        p, xp, goal = self.p, self.xp, self.p.gamma
+        p, xp, goal, first = self.p, self.xp, self.p.gamma, point
 
         def largest(gamma: float) -> float:
             y = -point.g[:1] / gamma
@@ -179,8 +179,6 @@ class _Newton:
             gamma = max(goal, gamma / 1.5)
             while gamma > goal and largest(gamma / 1.25) <= most:
                 gamma /= 1.25
-            if math.isinf(largest(gamma)):
-                break
             p.gamma = gamma
             XU, y, x, distances = self._metric(point)
             hinge = p.margin - distances
@@ -193,9 +191,10 @@ class _Newton:
             if following is None:
                 break
             point = following
-        if point.gamma != goal:
-            point = replace(point, value=p.bound(point.alpha, point.g), gamma=goal)
-        return point
+        if point is first:
+            return first
+        point = replace(point, value=p.bound(point.alpha, point.g), gamma=goal)
+        return point if math.isfinite(point.value) else first
 
     def _metric(self, point: DualPoint) -> tuple[Array, Array, Array, Array]:
         """X U, the conjugate's arguments y, the metric's eigenvalues x and its distances.
