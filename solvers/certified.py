@@ -204,18 +204,17 @@ class _Newton:
         p, xp = self.p, self.xp
         y = -point.g / p.gamma
         x = p.penalty.maximizer(y, xp=xp)
-        # x falls along the columns of U.
         near = min(int(xp.sum(xp.astype(x > 0, xp.int64))) + MODEL_RANK, x.shape[0])
         XU = self.X @ xp.astype(point.U[:, :near], self.kind)
         return XU, y, x, self._distances(XU, x)
 
     def _distances(self, XU: Array, x: Array) -> Array:
-        """z' U diag(x) U' z from projected points, for x >= 0."""
+        """z' M(alpha) z from projected points; x falls along the columns of U."""
         xp = self.xp
-        kept = xp.nonzero(x > 0)[0]
-        if kept.shape[0] == 0:
+        kept = int(xp.sum(xp.astype(x > 0, xp.int64)))
+        if kept == 0:
             return xp.zeros((len(self.p.pairs),), dtype=x.dtype, device=self.p.backend.device)
-        scaled = xp.take(XU, kept, axis=1) * xp.astype(xp.sqrt(xp.take(x, kept)), self.kind)[None, :]
+        scaled = XU[:, :kept] * xp.astype(xp.sqrt(x[:kept]), self.kind)[None, :]
         return xp.astype(self.p.pairs.projected_distances(scaled), x.dtype)
 
     # -- primal ---------------------------------------------------------------------------------

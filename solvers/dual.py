@@ -29,6 +29,7 @@ class DualPoint:
     value: float
     gamma: float
     proven: bool  # whether G was made from alpha in the data's precision, not by steps
+    error: float = 0.0  # how far g may be from the eigenvalues of G: those of an earlier, nearly equal one
 
 
 @dataclass
@@ -102,12 +103,12 @@ class SpectralProblem:
     def resume(self, start: DualPoint) -> DualPoint:
         """A point of another fit at this gamma: on the same pairs its decomposition serves again."""
         G = self.gradient(start.alpha)
-        change = _norm(G - start.G, xp=self.xp)
-        if change > 1e-5 * _norm(G, xp=self.xp):
-            return self.feasible(start.alpha, G)
         # Eigenvalues of G made afresh are at most the norm of the difference below those at hand.
-        value = self.bound(start.alpha, start.g - change)
-        return replace(start, G=G, value=value, gamma=self.gamma, proven=True)
+        error = start.error + _norm(G - start.G, xp=self.xp)
+        if error > 1e-5 * _norm(G, xp=self.xp):
+            return self.feasible(start.alpha, G)
+        value = self.bound(start.alpha, start.g - error)
+        return replace(start, G=G, value=value, gamma=self.gamma, proven=True, error=error)
 
     def objective(self, M: Array, values: Array, distances: Array) -> float:
         """F(M) from M, its eigenvalues and the dissimilar pairs' distances."""
