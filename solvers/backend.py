@@ -194,6 +194,19 @@ def symmetrize(M: Array, *, xp: Namespace) -> Array:
     return (M + xp.matrix_transpose(M)) / 2
 
 
+def symmetric_product(A: Array, B: Array, *, xp: Namespace) -> Array:
+    """A' B (d, d) where it is known to be symmetric: a large one from its blocks on and above the diagonal."""
+    d = A.shape[1]
+    width = -(-d // 4) if d >= 256 else d
+    bands = [slice(low, min(low + width, d)) for low in range(0, d, width)]
+    upper = [xp.matrix_transpose(A[:, : band.stop]) @ B[:, band] for band in bands]
+    columns = [
+        xp.concat([upper[k], *(xp.matrix_transpose(later[band, :]) for later in upper[k + 1 :])], axis=0)
+        for k, band in enumerate(bands)
+    ]
+    return symmetrize(xp.concat(columns, axis=1), xp=xp)
+
+
 def eigh(M: Array, *, xp: Namespace) -> tuple[Array, Array]:
     """Eigenvalues (ascending) and eigenvectors (columns) of a symmetric matrix or a stack.
 
@@ -229,10 +242,8 @@ def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespa
     n, k = Y.shape[-2:]
     flat_weights = xp.reshape(weights, (-1, weights.shape[-1]))
     stack = flat_weights.shape[0]
-    data = xp.reshape(xp.take(flat_weights, graph.slots, axis=1), (-1,))
-    indices, starts = graph.stacked(stack)
     flat_Y = xp.reshape(Y, (stack * n, k))
-    adjacency = _csr_class(xp)((data, indices, starts), (stack * n, stack * n))
+    adjacency = _adjacency(graph, flat_weights, xp=xp)
     degrees = (adjacency @ xp.ones((stack * n,), dtype=Y.dtype, device=graph.device))[:, None]
 
     def product(columns: slice) -> Array:
@@ -242,6 +253,22 @@ def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespa
     # By columns, so that all rows of a block stay in the cache: neighbours are anywhere.
     width = max(64, block_bytes(xp) // (8 * n)) if _is_numpy(xp) else k
     return xp.reshape(xp.concat(in_blocks(product, k, width, xp=xp), axis=1), Y.shape)
+
+
+def pair_sums(graph: PairGraph, weights: Array, *, xp: Namespace) -> Array:
+    """Sum of the weights (m,) over the pairs of each point, (n,)."""
+    if not (_is_numpy(xp) or _is_cupy(xp)):
+        both = xp.concat([weights, weights])[:, None]
+        return group_sum(xp.concat([graph.first, graph.second]), graph.n, both, xp=xp)[:, 0]
+    ones = xp.ones((graph.n,), dtype=weights.dtype, device=graph.device)
+    return _adjacency(graph, weights[None, :], xp=xp) @ ones
+
+
+def _adjacency(graph: PairGraph, weights: Array, *, xp: Namespace) -> Any:
+    """Sparse matrix of the pairs' weights (stack, m), one block on the diagonal for each of the stack."""
+    size = weights.shape[0] * graph.n
+    data = xp.reshape(xp.take(weights, graph.slots, axis=1), (-1,))
+    return _csr_class(xp)((data, *graph.stacked(weights.shape[0])), (size, size))
 
 
 def _laplacian_product_dense(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespace) -> Array:

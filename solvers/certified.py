@@ -5,6 +5,11 @@ that attains it, the gradient (margin - z_k' M z_k) / m, and through the divided
 the Hessian. Each iteration maximises the quadratic model of D over the box without any further
 eigendecomposition and searches along the result; it stops when F and D are `tol` apart.
 
+Far from the optimum M(alpha) is of little use: it may be huge, or not exist. The same decomposition gives the
+metric U diag(x*(-g / sigma)) U' of any sigma > gamma, too, and one of these has the least F. There the
+conditions of optimality at gamma are linearised instead: alpha then follows the path of optima from sigma
+down to gamma. The bound holds for any alpha, so nothing depends on how it was found.
+
 The loop may work in single precision; what it returns is measured in the precision of the data.
 """
 
@@ -13,19 +18,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import array_api_compat
-
 from solvers.backend import Array, Backend
-from solvers.boxmodel import PairModel, maximize_model
+from solvers.boxmodel import maximize_model, spread
+from solvers.curvature import MODEL_RANK, divided_differences, pair_model, step_length
 from solvers.dual import DualPoint, Solution, SpectralProblem, relative_gap
-from solvers.pairs import PairProblem
+from solvers.pairs import PairProblem, PairSet
 from solvers.regularizers.spectral import Spectral
 
-# Coordinates of the model: those that carry most of the dual's curvature.
-MODEL_RANK = 128
 # The hinge is smoothed by this many times the gap still open.
 _SMOOTHING = 3.0
 _LEAST_SMOOTHING = 1e-3
@@ -33,10 +35,38 @@ _LEAST_SMOOTHING = 1e-3
 _IDLE = 0.02
 # Metrics that a mixture holds before they are added up.
 _TERMS = 8
-# On the way from another gamma's optimum, the largest eigenvalue of M grows at most by this factor a step.
-_GROWTH = 4.0
+# On the path, sigma is chosen among so many by so many pairs, and the next step aims at this part of it.
+_SIGMAS = 16
+_JUDGES = 4096
+_DESCENT = 3.0
+# The path is left after so many steps that lower F by less than this.
+_PATIENCE = 3
+_PROGRESS = 1e-3
 # Single precision serves down to this tolerance.
 _SINGLE_TOL = 1e-4
+
+
+@dataclass(frozen=True)
+class _Metric:
+    """A metric that shares the eigenvectors of G: the optimal one at sigma, were alpha optimal there.
+
+    Attributes
+    ----------
+    sigma : the gamma that it belongs to.
+    target : the gamma that a step from here aims at.
+    y, x : (D,) arguments of the conjugate at sigma, and eigenvalues; falling.
+    XU : (n, d) the points along the leading eigenvectors. The others are far beyond the metric's own.
+    distances : (m,) of the pairs.
+    predicted : (m,) to first order, the distances of the metric at `target` if alpha stayed the same.
+    """
+
+    sigma: float
+    target: float
+    y: Array
+    x: Array
+    XU: Array
+    distances: Array
+    predicted: Array
 
 
 @dataclass(frozen=True)
@@ -119,20 +149,20 @@ class _Newton:
         self.line_steps = 40 if self.tight else 16
         self.best: _Parts | None = None
         self.metric = _Mixture()  # that of `best`
-        self.step = 1.0
-        self.dual: DualPoint | None = None  # the best so far, and F at the best multiple of its metric
-        self.own_objective = math.inf
+        self.dual: DualPoint | None = None  # the best so far, its metric's eigenvalues, and F at their best multiple
+        self.own: tuple[Array, float] | None = None
 
     def run(self, start: DualPoint | Array | None) -> Solution:
         p = self.p
         point = self._first(start)
-        iteration, factor = 0, _SMOOTHING
+        top = 2 * start.gamma if isinstance(start, DualPoint) else max(p.gamma, 10 * float(point.g[-1]))
+        iteration, factor, stuck, previous = 0, _SMOOTHING, 0, math.inf
         while True:
             iteration += 1
-            XU, y, x, distances = self._metric(point)
-            own = self._improve(point, x, distances)
+            metric = self._metric(point, top if stuck < _PATIENCE else p.gamma)
+            own = self._improve(point, metric)
             if self.dual is None or point.value > self.dual.value:
-                self.dual, self.own_objective = point, own
+                self.dual, self.own = point, (metric.x, own)
             assert self.best is not None
             objective, bound = self._value(self.best), self.dual.value
             gap = relative_gap(objective, bound)
@@ -146,76 +176,69 @@ class _Newton:
             )
             if gap <= self.tol or p.n_eigh >= self.max_iter or factor < _LEAST_SMOOTHING:
                 return self._finish(iteration)
+            if metric.sigma > p.gamma:
+                stuck = stuck + 1 if relative_gap(previous, objective) < max(self.tol, _PROGRESS) else 0
+                previous, top = objective, 2 * metric.sigma
+                point = self._leave_the_path(point) if stuck == _PATIENCE else self._descend(point, metric)
+                continue
+            top = 2 * p.gamma
             smoothing = min(p.margin, max(factor * (objective - bound), 1e-12 * p.margin))
-            change, slope = self._model_step(point, XU, x, y, distances, smoothing, objective - bound)
-            following = self._search(point, change, slope, smoothing)
+            following = self._ascend(point, metric, smoothing, objective - bound)
             if following is None:  # the smoothed problem is solved: only less smoothing helps
                 factor /= 4
             else:
                 point = following
 
     def _first(self, start: DualPoint | Array | None) -> DualPoint:
-        """Where to begin: at another fit's weights where that is feasible, else at alpha = 0."""
+        """Where to begin: at another fit's weights, else at alpha = 0."""
         p, xp = self.p, self.xp
         if isinstance(start, DualPoint):
-            point = p.resume(start)
-            if math.isfinite(point.value):
-                return self._follow(point, start.gamma)
-        elif start is not None:
-            return p.feasible(start, p.gradient(start))
+            return p.resume(start)
+        if start is not None:
+            return p.point(start, p.gradient(start), proven=True)
         alpha = xp.zeros((len(p.pairs),), dtype=p.backend.dtype, device=p.backend.device)
         return p.point(alpha, p.C_S, proven=True)
 
-    def _follow(self, point: DualPoint, gamma: float) -> DualPoint:
-        """From the optimum for a larger gamma towards this one's: a step for every time that the metric grows much."""
-        p, xp, goal, first = self.p, self.xp, self.p.gamma, point
-
-        def largest(gamma: float) -> float:
-            y = -point.g[:1] / gamma
-            return float(p.penalty.maximizer(y, xp=xp)[0]) if float(y[0]) < p.penalty.dual_limit else math.inf
-
-        while gamma > goal and largest(goal) > _GROWTH * largest(gamma):
-            most = _GROWTH * largest(gamma)
-            gamma = max(goal, gamma / 1.5)
-            while gamma > goal and largest(gamma / 1.25) <= most:
-                gamma /= 1.25
-            p.gamma = gamma
-            XU, y, x, distances = self._metric(point)
-            hinge = p.margin - distances
-            gap = float(xp.mean(xp.clip(hinge, 0.0, None) - point.alpha * hinge))
-            smoothing = min(p.margin, max(_SMOOTHING * gap, 1e-12 * p.margin))
-            here = replace(point, value=p.bound(point.alpha, point.g))
-            change, slope = self._model_step(here, XU, x, y, distances, smoothing, gap)
-            following = self._search(here, change, slope, smoothing)
-            p.gamma = goal
-            if following is None:
-                break
-            point = following
-        if point is first:
-            return first
-        point = replace(point, value=p.bound(point.alpha, point.g), gamma=goal)
-        return point if math.isfinite(point.value) else first
-
-    def _metric(self, point: DualPoint) -> tuple[Array, Array, Array, Array]:
-        """X U, the conjugate's arguments y, the metric's eigenvalues x and its distances.
-
-        Without the eigenvectors far beyond the metric's own: neither it nor the model of the dual uses them.
-        """
+    def _metric(self, point: DualPoint, top: float) -> _Metric:
+        """Of the metrics for sigma from gamma to `top`, the one with the least F."""
         p, xp = self.p, self.xp
-        y = -point.g / p.gamma
-        x = p.penalty.maximizer(y, xp=xp)
-        near = min(int(xp.sum(xp.astype(x > 0, xp.int64))) + MODEL_RANK, x.shape[0])
+        steepest, limit = -float(point.g[0]), p.penalty.dual_limit
+        least = p.gamma
+        if top > p.gamma:  # from where it exists to where it is not huge
+            least, top = max(least, 1.02 * steepest / limit), max(top, 1.5 * steepest / min(limit, 10.0))
+        ratio = max(1.0, top / least) ** (1 / (_SIGMAS - 1))
+        found = []
+        for k in range(_SIGMAS if ratio > 1 else 1):
+            sigma = least * ratio**k
+            y, target = -point.g / sigma, max(p.gamma, sigma / _DESCENT)
+            x = p.penalty.maximizer(y, xp=xp)
+            towards = x + p.penalty.maximizer_slope(y, xp=xp) * y * (sigma / target - 1)
+            found.append((sigma, target, y, x, towards))
+        rank = max(int(xp.sum(xp.astype(x > 0, xp.int64))) for *_, x, _ in found)
+        near = min(rank + 2 * MODEL_RANK, point.g.shape[0])
         XU = self.X @ xp.astype(point.U[:, :near], self.kind)
-        return XU, y, x, self._distances(XU, x)
 
-    def _distances(self, XU: Array, x: Array) -> Array:
-        """z' M(alpha) z from projected points; x falls along the columns of U."""
-        xp = self.xp
-        kept = int(xp.sum(xp.astype(x > 0, xp.int64)))
-        if kept == 0:
-            return xp.zeros((len(self.p.pairs),), dtype=x.dtype, device=self.p.backend.device)
-        scaled = XU[:, :kept] * xp.astype(xp.sqrt(x[:kept]), self.kind)[None, :]
-        return xp.astype(self.p.pairs.projected_distances(scaled), x.dtype)
+        def forms(pairs: PairSet, eigenvalues: list[Array]) -> Array:
+            W = xp.astype(xp.stack([each[:near] for each in eigenvalues], axis=1), self.kind)
+            return xp.astype(pairs.diagonal_forms(XU, W), point.g.dtype)
+
+        best = 0
+        if len(found) > 1:  # some of the pairs tell which is best
+            chosen = xp.arange(0, len(p.pairs), -(-len(p.pairs) // _JUDGES), device=p.backend.device)
+            judged = forms(p.pairs.subset(chosen, XU), [x for *_, x, _ in found])
+            alpha = xp.take(point.alpha, chosen)
+            values = [self._value(self._parts(point.g, alpha, x, judged[:, k])) for k, (*_, x, _) in enumerate(found)]
+            best = values.index(min(values))
+        sigma, target, y, x, towards = found[best]
+        both = forms(p.pairs, [x, towards])
+        return _Metric(sigma, target, y, x, XU, both[:, 0], both[:, 1])
+
+    def _leave_the_path(self, point: DualPoint) -> DualPoint:
+        """Where Newton's method on the dual goes on: the best feasible point at hand."""
+        if not math.isfinite(point.value):
+            point = self.p.feasible(point.alpha, self.p.gradient(point.alpha))
+        assert self.dual is not None
+        return point if point.value > self.dual.value else self.dual
 
     # -- primal ---------------------------------------------------------------------------------
 
@@ -224,15 +247,20 @@ class _Newton:
         hinge = xp.mean(xp.clip(self.p.margin - parts.distances, 0.0, None))
         return parts.similar + float(hinge) + parts.penalty
 
-    def _improve(self, point: DualPoint, x: Array, distances: Array) -> float:
-        """Take the best multiple of M(alpha), then the best point between it and the best metric so far.
+    def _parts(self, g: Array, alpha: Array, x: Array, distances: Array) -> _Parts:
+        """Those of U diag(x) U', from the distances of pairs with the weights alpha."""
+        p, xp = self.p, self.xp
+        # <C_S, M> = <G, M> + mean(alpha d), and M shares the eigenvectors of G.
+        similar = float(xp.sum(g * x)) + float(xp.mean(alpha * distances))
+        return _Parts(similar, distances, p.gamma * float(xp.sum(p.penalty.value(x, xp=xp))))
+
+    def _improve(self, point: DualPoint, metric: _Metric) -> float:
+        """Take the best multiple of the metric, then the best point between it and the best metric so far.
 
         Returns F at the multiple.
         """
-        xp = self.xp
-        # <C_S, M> = <G, M> + mean(alpha d), and M shares the eigenvectors of G.
-        similar = float(xp.sum(point.g * x)) + float(xp.mean(point.alpha * distances))
-        scale, candidate = self._multiple(x, similar, distances)
+        xp, x = self.xp, metric.x
+        scale, candidate = self._multiple(x, self._parts(point.g, point.alpha, x, metric.distances))
         own, share, best = self._value(candidate), 1.0, self.best
         if best is not None:
             inner = _minimize(lambda share: self._value(best.mixed(candidate, share)), 0.0, 1.0, self.line_steps)
@@ -243,14 +271,14 @@ class _Newton:
             self.best = candidate
         return own
 
-    def _multiple(self, x: Array, similar: float, distances: Array) -> tuple[float, _Parts]:
+    def _multiple(self, x: Array, parts: _Parts) -> tuple[float, _Parts]:
         """The scale at which the metric with eigenvalues x has the least F, and its parts there."""
         p, xp = self.p, self.xp
 
         def scaled(log_scale: float) -> _Parts:
             scale = math.exp(log_scale)
             penalty = p.gamma * float(xp.sum(p.penalty.value(scale * x, xp=xp)))
-            return _Parts(scale * similar, scale * distances, penalty)
+            return _Parts(scale * parts.similar, scale * parts.distances, penalty)
 
         best = _minimize(lambda s: self._value(scaled(s)), -3.0, 1.0, self.line_steps)
         best = min((0.0, best), key=lambda s: self._value(scaled(s)))
@@ -258,80 +286,96 @@ class _Newton:
 
     # -- dual -----------------------------------------------------------------------------------
 
-    def _model_step(
-        self, point: DualPoint, XU: Array, x: Array, y: Array, distances: Array, smoothing: float, gap: float
-    ) -> tuple[Array, float]:
-        """Change of alpha that maximises the quadratic model of the smoothed dual, and its slope."""
-        p, xp, alpha = self.p, self.xp, point.alpha
-        target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
-        # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
-        reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
-        settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= 0.02)
-        Y, T = self._coordinates(XU, x, y)
-        for fixed in (settled, xp.zeros_like(settled)):
-            chosen = xp.nonzero(~fixed)[0]
-            model = PairModel(p.pairs.subset(chosen, Y), T)
-            moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
-            in_play = xp.take(distances, chosen)
-            if float(xp.sum(xp.abs((p.margin - distances) * moved))) <= _IDLE * gap * len(p.pairs):
-                moved = xp.zeros_like(moved)  # not worth a pass over them
-            else:
-                response = model.pairs.quadratic_forms(T * p.pairs.scatter(xp.astype(moved, self.kind), Y))
-                in_play = in_play + xp.astype(response, in_play.dtype)
-            proposal = maximize_model(
-                model,
-                xp.take(alpha, chosen),
-                in_play,
-                margin=p.margin,
-                smoothing=smoothing,
-                tight=self.tight,
-            )
-            change = moved + _spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
-            slope = float(xp.sum((p.margin - distances - smoothing * alpha) * change)) / len(p.pairs)
-            if slope > 0:  # else settling the far pairs overshot: near the dual's limit it bends sharply
-                break
-        return change, slope
-
-    def _coordinates(self, XU: Array, x: Array, y: Array) -> tuple[Array, Array]:
-        """Points and curvature in the few eigenvectors that carry most of the dual's curvature."""
-        p, xp, near = self.p, self.xp, XU.shape[1]
-        x, y = x[:near], y[:near]
-        curvature = _divided_differences(y, x, p.penalty.maximizer_slope(y, xp=xp), xp=xp)
-        spread = xp.astype(xp.var(XU, axis=0), y.dtype)  # how much pairs differ along each eigenvector
-        weight = spread * (curvature @ spread)
-        leading = xp.sort(xp.argsort(-weight, stable=True)[: min(MODEL_RANK, weight.shape[0])])
-        T = xp.take(xp.take(curvature, leading, axis=0), leading, axis=1) / (len(p.pairs) * p.gamma)
-        return xp.take(XU, leading, axis=1), xp.astype(T, self.kind)
-
-    def _search(self, point: DualPoint, change: Array, slope: float, smoothing: float) -> DualPoint | None:
-        """Backtracking on the smoothed dual; G is linear in the step, so each trial is one eigendecomposition."""
+    def _descend(self, point: DualPoint, metric: _Metric) -> DualPoint:
+        """A step along the path, from the optimum at sigma towards the one at the metric's target."""
         p, xp = self.p, self.xp
-        if not bool(xp.any(change != 0)):
-            return None
-        direction = self._direction(change)
+        hinge = p.margin - metric.distances
+        gap = float(xp.mean(xp.clip(hinge, 0.0, None) - point.alpha * hinge))  # F - D at sigma
+        smoothing = min(p.margin, max(_SMOOTHING * gap, 1e-4 * p.margin))
+        change, direction, share = self._step(point, metric, smoothing, max(gap, 1e-3 * p.margin))
+        return p.point(point.alpha + share * change, point.G + share * direction, proven=False)
+
+    def _ascend(self, point: DualPoint, metric: _Metric, smoothing: float, gap: float) -> DualPoint | None:
+        """A Newton step on the smoothed dual; G is linear in its length, so each trial is one eigendecomposition."""
+        p, xp = self.p, self.xp
 
         def smoothed(at: DualPoint) -> float:
             return at.value - smoothing / 2 * float(xp.mean(at.alpha * at.alpha))
 
-        base, step = smoothed(point), min(1.0, 2 * self.step)
-        while p.n_eigh < self.max_iter and step > 1e-4:
-            trial = p.point(point.alpha + step * change, point.G + step * direction, proven=False)
+        change, direction, share = self._step(point, metric, smoothing, gap)
+        slope = self._slope(point, metric, smoothing, change)
+        base = smoothed(point)
+        while slope > 0 and p.n_eigh < self.max_iter and share > 1e-4:
+            trial = p.point(point.alpha + share * change, point.G + share * direction, proven=False)
             gain = smoothed(trial) - base
-            if gain >= 1e-4 * step * slope:
-                self.step = step
+            if gain >= 1e-4 * share * slope:
                 return trial
             if math.isfinite(gain):
-                step *= min(max(0.5 * step * slope / (step * slope - gain), 0.2), 0.5)
+                share *= min(max(0.5 * share * slope / (share * slope - gain), 0.2), 0.5)
             else:
-                step *= 0.25
+                share *= 0.25
         return None
+
+    def _step(self, point: DualPoint, metric: _Metric, smoothing: float, gap: float) -> tuple[Array, Array, float]:
+        """Change of alpha that maximises the model of the smoothed dual, that of G, and how much of it to take."""
+        p, xp = self.p, self.xp
+        near = metric.XU.shape[1]
+        y = xp.astype(metric.y[:near], self.kind)
+        x = xp.astype(metric.x[:near], self.kind)
+        T = divided_differences(y, x, p.penalty.maximizer_slope(y, xp=xp), xp=xp) / metric.target
+        change = self._proposal(point, metric, T, smoothing, gap)
+        direction = self._direction(change)
+        U = xp.astype(point.U[:, :near], self.kind)
+        rotated = xp.matrix_transpose(U) @ (xp.astype(direction, self.kind) @ U)
+        slope = self._slope(point, metric, smoothing, change)
+        bend = float(xp.sum(T * rotated * rotated)) + smoothing * float(xp.mean(change * change))
+        most = min(1.0, max(slope, 0.0) / max(bend, 1e-300))
+        rotated = xp.astype(rotated, point.g.dtype)
+        share = 0.0
+        if most > 0:
+            share = step_length(p, point, change, rotated, gamma=metric.target, smoothing=smoothing, most=most)
+        return change, xp.astype(direction, p.backend.dtype), share
+
+    def _slope(self, point: DualPoint, metric: _Metric, smoothing: float, change: Array) -> float:
+        """That of the smoothed dual along a change of alpha."""
+        rise = self.p.margin - metric.predicted - smoothing * point.alpha
+        return float(self.xp.mean(rise * change))
+
+    def _proposal(self, point: DualPoint, metric: _Metric, T: Array, smoothing: float, gap: float) -> Array:
+        """Change of alpha that maximises the quadratic model of the smoothed dual."""
+        p, xp, alpha, distances = self.p, self.xp, point.alpha, metric.predicted
+        target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
+        # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
+        reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
+        settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= 0.02)
+        whole = pair_model(p.pairs, metric.XU, T / len(p.pairs))
+        for fixed in (settled, xp.zeros_like(settled)):
+            chosen = xp.nonzero(~fixed)[0]
+            moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
+            in_play = distances
+            if float(xp.sum(xp.abs((p.margin - distances) * moved))) <= _IDLE * gap * len(p.pairs):
+                moved = xp.zeros_like(moved)  # not worth a pass over them
+            else:
+                in_play = in_play + whole.response(moved)
+            proposal = maximize_model(
+                whole.subset(chosen),
+                xp.take(alpha, chosen),
+                xp.take(in_play, chosen),
+                margin=p.margin,
+                smoothing=smoothing,
+                tight=self.tight,
+            )
+            change = moved + spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
+            if self._slope(point, metric, smoothing, change) > 0:
+                break  # else settling the far pairs overshot: near the dual's limit it bends sharply
+        return change
 
     def _direction(self, change: Array) -> Array:
         """Change of G that a change of alpha makes."""
         p, xp = self.p, self.xp
         moving = xp.nonzero(change != 0)[0]
         weights = xp.astype(xp.take(change, moving) / len(p.pairs), self.kind)
-        return -xp.astype(p.pairs.subset(moving, self.X).scatter(weights), p.backend.dtype)
+        return -p.pairs.subset(moving, self.X).scatter(weights)
 
     # -- result ---------------------------------------------------------------------------------
 
@@ -340,6 +384,7 @@ class _Newton:
         p, xp = self.p, self.xp
         assert self.dual is not None
         assert self.best is not None
+        assert self.own is not None
         single = self.kind != p.backend.dtype
         tol = self.tol / 0.95 if single else self.tol
         dual = self.dual
@@ -347,9 +392,9 @@ class _Newton:
             dual = p.resume(dual)
             if relative_gap(self._value(self.best), dual.value) > tol:
                 dual = p.feasible(dual.alpha, dual.G)
-        bound, x = dual.value, p.penalty.maximizer(-dual.g / p.gamma, xp=xp)
+        bound, (x, own) = dual.value, self.own
         found = None
-        if relative_gap(self.own_objective, bound) <= tol:  # M(alpha) itself, decomposed already, may do
+        if relative_gap(own, bound) <= tol:  # the metric of the dual point, decomposed already, may do
             found = self._own_metric(dual, x)
         if found is None or relative_gap(found[0], bound) > tol:
             M = self.metric.dense(xp=xp)
@@ -371,35 +416,18 @@ class _Newton:
             gap <= tol,
             self.history,
             dual,
-            int(xp.sum(xp.astype(x > 0, xp.int64))),
+            int(xp.sum(xp.astype(-dual.g / p.gamma > p.penalty.slope_at_zero, xp.int64))),
         )
 
     def _own_metric(self, dual: DualPoint, x: Array) -> tuple[float, Array, Array, Array]:
-        """F, M and its eigenpairs (ascending) for the best multiple of M(alpha)."""
+        """F, M and its eigenpairs (ascending) for the best multiple of U diag(x) U'."""
         p, xp = self.p, self.xp
         values, vectors = xp.flip(x), xp.flip(dual.U, axis=1)
         M = (vectors * values[None, :]) @ xp.matrix_transpose(vectors)
         distances = p.distances(values, vectors)
-        scale, _ = self._multiple(values, float(xp.sum(p.C_S * M)), distances)
+        scale, _ = self._multiple(values, _Parts(float(xp.sum(p.C_S * M)), distances, 0.0))
         M, values = scale * M, scale * values
         return p.objective(M, values, scale * distances), M, values, vectors
-
-
-def _spread(values: Array, mask: Array, *, xp: Any) -> Array:
-    """Values (p,) at the p places where the mask (m,) is true, zero elsewhere."""
-    if values.shape[0] == 0:
-        return xp.zeros(mask.shape, dtype=values.dtype, device=array_api_compat.device(mask))
-    place = xp.clip(xp.cumulative_sum(xp.astype(mask, xp.int64)) - 1, 0, None)
-    everywhere = xp.take(values, place)
-    return xp.where(mask, everywhere, xp.zeros_like(everywhere))
-
-
-def _divided_differences(y: Array, x: Array, slope: Array, *, xp: Any) -> Array:
-    """(x_i - x_j) / (y_i - y_j), the derivative where y_i and y_j are close."""
-    difference = y[:, None] - y[None, :]
-    close = xp.abs(difference) <= 1e-6 * (1 + xp.abs(y)[:, None] + xp.abs(y)[None, :])
-    safe = xp.where(close, xp.ones_like(difference), difference)
-    return xp.where(close, (slope[:, None] + slope[None, :]) / 2, (x[:, None] - x[None, :]) / safe)
 
 
 def _minimize(function: Callable[[float], float], low: float, high: float, steps: int) -> float:

@@ -69,15 +69,15 @@ class SpectralProblem:
     def point(self, alpha: Array, G: Array, *, proven: bool) -> DualPoint:
         """Evaluate the dual; -inf where the conjugate is infinite."""
         g, U = self.eigh(G)
-        return DualPoint(alpha, G, g, U, self.bound(alpha, g), self.gamma, proven)
+        return DualPoint(alpha, G, g, U, self.bound(alpha, g, self.gamma), self.gamma, proven)
 
-    def bound(self, alpha: Array, g: Array) -> float:
+    def bound(self, alpha: Array, g: Array, gamma: float) -> float:
         """D from the eigenvalues of G in ascending order; smaller ones give a smaller value."""
-        xp, y = self.xp, -g / self.gamma
+        xp, y = self.xp, -g / gamma
         if float(y[0]) >= self.penalty.dual_limit:
             return -math.inf
         x = self.penalty.maximizer(y, xp=xp)
-        conjugate = self.gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
+        conjugate = gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
         return self.margin * float(xp.mean(alpha)) - conjugate
 
     def gradient(self, alpha: Array) -> Array:
@@ -107,7 +107,7 @@ class SpectralProblem:
         error = start.error + _norm(G - start.G, xp=self.xp)
         if error > 1e-5 * _norm(G, xp=self.xp):
             return self.feasible(start.alpha, G)
-        value = self.bound(start.alpha, start.g - error)
+        value = self.bound(start.alpha, start.g - error, self.gamma)
         return replace(start, G=G, value=value, gamma=self.gamma, proven=True, error=error)
 
     def objective(self, M: Array, values: Array, distances: Array) -> float:

@@ -21,6 +21,8 @@ from solvers.backend import (
     group_sum,
     in_blocks,
     laplacian_product,
+    pair_sums,
+    symmetric_product,
     symmetrize,
     to_numpy,
 )
@@ -77,19 +79,34 @@ class PairSet:
         pieces = in_blocks(distances, first.shape[0], block, xp=xp)
         return xp.reshape(xp.concat(pieces), (*Y.shape[:-2], len(self)))
 
-    def quadratic_forms(self, S: Array) -> Array:
-        """z' S z for a symmetric S (D, D), which may be indefinite."""
+    def products(self, V: Array) -> Array:
+        """z_k' (v_i - v_j) for rows v of V (n, D), shape (m,); with V = X S that is z' S z."""
         xp, k = self.xp, self.X.shape[1]
         if len(self) == 0:
-            return xp.zeros((0,), dtype=S.dtype, device=self.graph.device)
-        both = xp.concat([self.X, self.X @ S], axis=1)  # a product per point instead of one per pair
+            return xp.zeros((0,), dtype=V.dtype, device=self.graph.device)
+        both = xp.concat([self.X, V], axis=1)
 
-        def forms(part: slice) -> Array:
+        def products(part: slice) -> Array:
             first, second = self.graph.first[part], self.graph.second[part]
             difference = xp.take(both, first, axis=0) - xp.take(both, second, axis=0)
             return xp.vecdot(difference[:, :k], difference[:, k:])
 
-        return xp.concat(in_blocks(forms, len(self), max(1, block_bytes(xp) // (16 * k)), xp=xp))
+        return xp.concat(in_blocks(products, len(self), max(1, block_bytes(xp) // (16 * k)), xp=xp))
+
+    def diagonal_forms(self, Y: Array, W: Array) -> Array:
+        """z' diag(w) z for differences z of rows of Y (n, k) and every column w of W (k, c), shape (m, c)."""
+        xp = self.xp
+
+        def forms(part: slice) -> Array:
+            first, second = self.graph.first[part], self.graph.second[part]
+            difference = xp.take(Y, first, axis=0) - xp.take(Y, second, axis=0)
+            return (difference * difference) @ W
+
+        return xp.concat(in_blocks(forms, len(self), max(1, block_bytes(xp) // (8 * Y.shape[1])), xp=xp))
+
+    def sums(self, weights: Array) -> Array:
+        """Sum of the weights (m,) of each point's pairs, (n,)."""
+        return pair_sums(self.graph, weights, xp=self.xp)
 
     def laplacian(self, weights: Array, Y: Array) -> Array:
         """Lap(w) Y, shape (..., n, k), for weights (..., m) and Y (..., n, k)."""
@@ -98,7 +115,7 @@ class PairSet:
     def scatter(self, weights: Array, Y: Array | None = None) -> Array:
         """sum_k w_k z_k z_k', shape (D, D), for weights (m,); differences of the rows of Y if given."""
         Y = self.X if Y is None else Y
-        return symmetrize(self.xp.matrix_transpose(Y) @ self.laplacian(weights, Y), xp=self.xp)
+        return symmetric_product(Y, self.laplacian(weights, Y), xp=self.xp)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 from sweep.seeds import derive_seed, digest
 
 # Raised whenever a change makes the same fit give another result: old records are then not reused.
-SOLVER_VERSION = 3
+SOLVER_VERSION = 4
 
 # A fit's own start: on its own, or as the first of a chain of warm starts.
 COLD, CHAIN = "cold", "chain"

@@ -198,8 +198,10 @@ def test_pair_distances_are_those_of_transformed_points(name: str, data: Any) ->
 def test_moving_all_points_changes_no_distance(name: str, data: Any) -> None:
     X, y = data
     shift = np.asarray([3.0, -2.0, 1.0, 0.5, -4.0])
-    here = quiet_fit(small(name, **FEW_STEPS), X, y).transform(X)
-    there = quiet_fit(small(name, **FEW_STEPS), X + shift, y).transform(X + shift)
+    # With l2 the first steps end at an M of almost zero, which is mostly rounding: to the end there.
+    steps = {} if name == "mdml-l2" else FEW_STEPS
+    here = quiet_fit(small(name, **steps), X, y).transform(X)
+    there = quiet_fit(small(name, **steps), X + shift, y).transform(X + shift)
     expected = squared_distances(here)
     np.testing.assert_allclose(squared_distances(there), expected, rtol=1e-4, atol=1e-4 * expected.max())
 

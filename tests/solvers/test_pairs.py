@@ -67,15 +67,26 @@ def test_distances_scatter_and_laplacian_equal_their_definitions(
     np.testing.assert_allclose(to_numpy(got), expected, rtol=1e-11, atol=1e-11)
 
 
-def test_quadratic_forms_of_chosen_pairs(arrays: ArrayBackend, pair_set: tuple[PairSet, np.ndarray]) -> None:
+def test_products_of_chosen_pairs(arrays: ArrayBackend, pair_set: tuple[PairSet, np.ndarray]) -> None:
     pair_set_, pairs = pair_set
-    S = RNG.normal(size=(5, 5))
-    S = S + S.T
+    V = RNG.normal(size=X.shape)
     chosen = np.array([0, 5, 7])
-    z = differences(pairs[chosen])
+    z, v = differences(pairs[chosen]), V[pairs[chosen, 0]] - V[pairs[chosen, 1]]
     subset = pair_set_.subset(arrays.xp.asarray(chosen, device=arrays.device), arrays.asarray(X))
-    got = subset.quadratic_forms(arrays.asarray(S))
-    np.testing.assert_allclose(to_numpy(got), np.sum((z @ S) * z, axis=1), rtol=1e-12)
+    got = subset.products(arrays.asarray(V))
+    np.testing.assert_allclose(to_numpy(got), np.sum(z * v, axis=1), rtol=1e-12)
+
+
+def test_diagonal_forms_and_sums(arrays: ArrayBackend, pair_set: tuple[PairSet, np.ndarray]) -> None:
+    pair_set_, pairs = pair_set
+    W = RNG.normal(size=(5, 3))
+    got = pair_set_.diagonal_forms(arrays.asarray(X), arrays.asarray(W))
+    np.testing.assert_allclose(to_numpy(got), differences(pairs) ** 2 @ W, rtol=1e-12)
+    weights = RNG.normal(size=len(pairs))
+    expected = np.zeros(len(X))
+    for w, (i, j) in zip(weights, pairs, strict=True):
+        expected[[i, j]] += w
+    np.testing.assert_allclose(to_numpy(pair_set_.sums(arrays.asarray(weights))), expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("oversample", [False, True])

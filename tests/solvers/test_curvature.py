@@ -1,0 +1,104 @@
+"""The model of the dual: against finite differences where it is exact, against the truth where it is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from solvers.backend import Backend, choose_backend, symmetric_product, to_numpy
+from solvers.curvature import divided_differences, pair_model, step_length
+from solvers.dual import DualPoint, SpectralProblem
+from solvers.pairs import PairProblem, PairSet, within_class_scatter
+from solvers.regularizers.spectral import SPECTRAL
+from tests.conftest import ArrayBackend
+
+GAMMA = 0.05
+
+
+def spectral_problem(arrays: ArrayBackend, regularizer: str, n: int, d: int, m: int) -> SpectralProblem:
+    """Points in two classes, whose coordinates fall off slowly, and m pairs between the classes."""
+    rng = np.random.default_rng(0)
+    X = arrays.asarray(rng.normal(size=(n, d)) / np.sqrt(1 + np.arange(d)) / 2)
+    backend: Backend = choose_backend(X)
+    labels = np.repeat([0, 1], n // 2)
+    first, second = rng.integers(n // 2, size=m), n // 2 + rng.integers(n // 2, size=m)
+    pairs = PairSet(X, backend.indices(first), backend.indices(second), xp=arrays.xp)
+    scatter = within_class_scatter(X, labels, oversample=False, backend=backend)
+    problem = PairProblem(scatter, pairs, 1.0, 1, lambda size, rng: (first[:size], second[:size]))
+    return SpectralProblem(problem, SPECTRAL[regularizer](), GAMMA, backend)
+
+
+def dual_point(p: SpectralProblem, arrays: ArrayBackend, alpha: np.ndarray) -> DualPoint:
+    weights = arrays.asarray(alpha)
+    return p.point(weights, p.gradient(weights), proven=True)
+
+
+def distances(p: SpectralProblem, point: DualPoint) -> np.ndarray:
+    """Those of M(alpha)."""
+    return to_numpy(p.distances(p.penalty.maximizer(-point.g / p.gamma, xp=p.xp), point.U))
+
+
+def response(p: SpectralProblem, point: DualPoint, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
+    y = -point.g / p.gamma
+    x, slope = p.penalty.maximizer(y, xp=p.xp), p.penalty.maximizer_slope(y, xp=p.xp)
+    T = divided_differences(y, x, slope, xp=p.xp) / (p.gamma * len(p.pairs))
+    return to_numpy(pair_model(p.pairs, p.pairs.X @ point.U, T).response(arrays.asarray(q)))
+
+
+def central_difference(p: SpectralProblem, alpha: np.ndarray, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
+    ahead, behind = (dual_point(p, arrays, alpha + sign * 1e-5 * q) for sign in (1, -1))
+    return (distances(p, ahead) - distances(p, behind)) / 2e-5
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd", "l2", "it"])
+def test_with_all_coordinates_it_is_the_derivative_of_the_distances(regularizer: str, arrays: ArrayBackend) -> None:
+    p = spectral_problem(arrays, regularizer, n=40, d=6, m=60)
+    rng = np.random.default_rng(1)
+    alpha, q = rng.uniform(size=60), rng.normal(size=60)
+    point = dual_point(p, arrays, alpha * (0.2 if regularizer == "it" else 1.0))
+    expected = central_difference(p, to_numpy(point.alpha), q, arrays)
+    np.testing.assert_allclose(response(p, point, q, arrays), expected, rtol=2e-5, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd"])
+def test_the_rest_of_the_coordinates_is_accounted_for(regularizer: str, arrays: ArrayBackend) -> None:
+    """With more coordinates than are taken as they are: the curvature along a step is mostly there."""
+    p = spectral_problem(arrays, regularizer, n=120, d=160, m=400)
+    rng = np.random.default_rng(2)
+    alpha, q, other = rng.uniform(size=(3, 400))
+    point = dual_point(p, arrays, alpha)
+    exact = central_difference(p, alpha, q, arrays)
+    modelled = response(p, point, q, arrays)
+    assert q @ modelled == pytest.approx(q @ exact, rel=0.2)
+    assert np.linalg.norm(modelled - exact) < 0.3 * np.linalg.norm(exact)
+    assert other @ modelled == pytest.approx(q @ response(p, point, other, arrays), rel=1e-9)  # symmetric
+    sign = np.where(np.arange(400) % 2 == 0, 1.0, -1.0) * q
+    assert sign @ response(p, point, sign, arrays) > 0
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd"])
+def test_the_step_is_where_the_smoothed_dual_is_about_highest(regularizer: str, arrays: ArrayBackend) -> None:
+    """Few eigenvalues are all followed, so what is compared is the smoothed dual itself."""
+    p = spectral_problem(arrays, regularizer, n=40, d=20, m=80)
+    alpha, change = np.zeros(80), np.ones(80)
+    point = dual_point(p, arrays, alpha)
+    direction = -p.pairs.scatter(arrays.asarray(change) / 80)
+    rotated = p.xp.matrix_transpose(point.U) @ direction @ point.U
+    share = step_length(p, point, arrays.asarray(change), rotated, gamma=p.gamma, smoothing=0.1, most=1.0)
+
+    def smoothed(share: float) -> float:
+        return dual_point(p, arrays, share * change).value - 0.05 * share * share
+
+    assert 0 < share <= 1
+    assert smoothed(share) > smoothed(0.0)
+    assert smoothed(share) >= max(smoothed(0.7 * share), smoothed(min(1.0, share / 0.7))) - 1e-9
+
+
+def test_a_symmetric_product_is_the_product(arrays: ArrayBackend) -> None:
+    rng = np.random.default_rng(3)
+    for d in (5, 257, 300):
+        A = rng.normal(size=(30, d))
+        weights = rng.uniform(size=(30, 1))
+        got = to_numpy(symmetric_product(arrays.asarray(A), arrays.asarray(weights * A), xp=arrays.xp))
+        np.testing.assert_allclose(got, A.T @ (weights * A), rtol=1e-12, atol=1e-12)
+        assert np.array_equal(got, got.T)
