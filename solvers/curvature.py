@@ -101,13 +101,18 @@ class PairModel:
 
 
 def pair_model(pairs: PairSet, XU: Array, T: Array) -> PairModel:
-    """H from the points in the basis of eigenvectors (n, d) and the divided differences / m (d, d)."""
+    """H from centred points in the basis of eigenvectors (n, d) and the divided differences / m (d, d)."""
     xp, d = pairs.xp, XU.shape[1]
     first, second = pairs.graph.first, pairs.graph.second
     if d <= _ALL:
         return PairModel(PairSet(XU, first, second, xp=xp), T, None)
-    centred = XU - xp.mean(XU, axis=0)[None, :]
-    spread = xp.vecdot(centred, centred, axis=-2) / XU.shape[0]  # how much points differ along each eigenvector
+    block = max(1, block_bytes(xp) // (8 * d))
+
+    def squares(rows: slice) -> Array:
+        return XU[rows, :] * XU[rows, :]
+
+    parts = in_blocks(lambda rows: xp.sum(squares(rows), axis=0), XU.shape[0], block, xp=xp)
+    spread = xp.sum(xp.stack(parts), axis=0) / XU.shape[0]  # how much points differ along each eigenvector
     leading = xp.sort(xp.argsort(-(spread * (T @ spread)), stable=True)[:MODEL_RANK])
     within = xp.take(T, leading, axis=1)
     is_rest = xp.all(xp.arange(d, device=pairs.graph.device)[:, None] != leading[None, :], axis=1)
@@ -117,13 +122,8 @@ def pair_model(pairs: PairSet, XU: Array, T: Array) -> PairModel:
     share = member * spread[:, None]
     share = share / xp.clip(xp.sum(share, axis=0), 1e-30, None)[None, :]
     weights = xp.concat([within * xp.astype(is_rest, XU.dtype)[:, None], member], axis=1)
-
-    def energies(rows: slice) -> Array:
-        part = centred[rows, :]
-        return (part * part) @ weights
-
-    block = max(1, block_bytes(xp) // (8 * d))
-    summed = xp.concat(in_blocks(energies, XU.shape[0], block, xp=xp), axis=0)
+    parts = in_blocks(lambda rows: squares(rows) @ weights, XU.shape[0], block, xp=xp)
+    summed = xp.concat(parts, axis=0)
     energy = summed[:, MODEL_RANK:]
     weighted = energy @ (xp.matrix_transpose(share) @ (T @ share))
     rest = _Rest(

@@ -117,13 +117,16 @@ class SpectralProblem:
         penalty = self.gamma * xp.sum(self.penalty.value(values, xp=xp)) if self.gamma > 0 else 0.0
         return float(xp.sum(self.C_S * M) + hinge + penalty)
 
-    def distances(self, values: Array, vectors: Array) -> Array:
-        """z' M z of the dissimilar pairs for M = U diag(values) U'; what is zero costs nothing."""
+    def factor(self, values: Array, vectors: Array) -> Array:
+        """(D, k) with factor factor' = U diag(values) U'; what is zero costs nothing."""
         xp = self.xp
         kept = xp.nonzero(values > 0)[0]
-        if kept.shape[0] == 0:
-            return xp.zeros((len(self.pairs),), dtype=values.dtype, device=self.backend.device)
-        factor = xp.take(vectors, kept, axis=1) * xp.sqrt(xp.take(values, kept))[None, :]
+        return xp.take(vectors, kept, axis=1) * xp.sqrt(xp.take(values, kept))[None, :]
+
+    def distances(self, factor: Array) -> Array:
+        """z' M z of the dissimilar pairs for M = factor factor'."""
+        if factor.shape[1] == 0:
+            return self.xp.zeros((len(self.pairs),), dtype=factor.dtype, device=self.backend.device)
         return self.pairs.projected_distances(self.pairs.X @ factor)
 
 

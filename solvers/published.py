@@ -64,7 +64,7 @@ def solve_published(
         M = (vectors * values[None, :]) @ xp.matrix_transpose(vectors)
         seconds += time.perf_counter() - began
         if step % every == 0 or step == max_iter:  # measured outside the clock: the method does not need it
-            distances = p.distances(values, vectors)
+            distances = p.distances(p.factor(values, vectors))
             objective = p.objective(M, values, distances)
             if not spectral:
                 objective += gamma * float(penalty.value(M, xp=xp))

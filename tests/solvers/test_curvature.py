@@ -35,14 +35,16 @@ def dual_point(p: SpectralProblem, arrays: ArrayBackend, alpha: np.ndarray) -> D
 
 def distances(p: SpectralProblem, point: DualPoint) -> np.ndarray:
     """Those of M(alpha)."""
-    return to_numpy(p.distances(p.penalty.maximizer(-point.g / p.gamma, xp=p.xp), point.U))
+    factor = p.factor(p.penalty.maximizer(-point.g / p.gamma, xp=p.xp), point.U)
+    return to_numpy(p.distances(factor))
 
 
 def response(p: SpectralProblem, point: DualPoint, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
     y = -point.g / p.gamma
     x, slope = p.penalty.maximizer(y, xp=p.xp), p.penalty.maximizer_slope(y, xp=p.xp)
     T = divided_differences(y, x, slope, xp=p.xp) / (p.gamma * len(p.pairs))
-    return to_numpy(pair_model(p.pairs, p.pairs.X @ point.U, T).response(arrays.asarray(q)))
+    X = p.pairs.X - p.xp.mean(p.pairs.X, axis=0)[None, :]
+    return to_numpy(pair_model(p.pairs, X @ point.U, T).response(arrays.asarray(q)))
 
 
 def central_difference(p: SpectralProblem, alpha: np.ndarray, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
