@@ -157,6 +157,7 @@ class _Newton:
         p = self.p
         point = self._first(start)
         top = 2 * start.gamma if isinstance(start, DualPoint) else max(p.gamma, 10 * float(point.g[-1]))
+        least = p.bound(0 * point.alpha, 0 * point.g, p.gamma)  # F is never below gamma Omega at its minimum
         iteration, factor, stuck, previous = 0, _SMOOTHING, 0, math.inf
         while True:
             iteration += 1
@@ -165,7 +166,7 @@ class _Newton:
             if self.dual is None or point.value > self.dual.value:
                 self.dual, self.own = point, (metric.x, own)
             assert self.best is not None
-            objective, bound = self._value(self.best), self.dual.value
+            objective, bound = self._value(self.best), max(self.dual.value, least)
             gap = relative_gap(objective, bound)
             self.history.append(
                 {
@@ -178,7 +179,7 @@ class _Newton:
             if gap <= self.tol or p.n_eigh >= self.max_iter or factor < _LEAST_SMOOTHING:
                 return self._finish(iteration)
             if metric.sigma > p.gamma:
-                stuck = stuck + 1 if relative_gap(previous, objective) < max(self.tol, _PROGRESS) else 0
+                stuck = stuck + 1 if objective > previous - _PROGRESS * max(1.0, abs(objective)) else 0
                 previous, top = objective, 2 * metric.sigma
                 point = self._leave_the_path(point) if stuck == _PATIENCE else self._descend(point, metric)
                 continue
@@ -205,7 +206,7 @@ class _Newton:
         p, xp = self.p, self.xp
         steepest, limit = -float(point.g[0]), p.penalty.dual_limit
         least = p.gamma
-        if top > p.gamma:  # from where it exists to where it is not huge
+        if top > p.gamma or not math.isfinite(point.value):  # from where it exists to where it is not huge
             least, top = max(least, 1.02 * steepest / limit), max(top, 1.5 * steepest / min(limit, 10.0))
         ratio = max(1.0, top / least) ** (1 / (_SIGMAS - 1))
         found = []
@@ -389,7 +390,9 @@ class _Newton:
         single = self.kind != p.backend.dtype
         tol = self.tol / 0.95 if single else self.tol
         dual = self.dual
-        if single and not dual.proven:
+        if not math.isfinite(dual.value):  # nowhere on the path feasible at gamma
+            dual = self._first(None)
+        elif single and not dual.proven:
             dual = p.resume(dual)
             if relative_gap(self._value(self.best), dual.value) > tol:
                 dual = p.feasible(dual.alpha, dual.G)

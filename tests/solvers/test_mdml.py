@@ -164,17 +164,37 @@ def test_float32_stays_float32_and_is_close() -> None:
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-3)
 
 
-def test_a_warm_path_costs_less_and_ends_the_same() -> None:
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd"])
+def test_a_warm_path_costs_less_and_ends_the_same(regularizer: str) -> None:
     X, y = data("digits", 300)
     gammas = (1.0, 0.1, 0.01, 0.001)
     settings: dict[str, Any] = {"tol": 1e-3, "n_pairs": 2000, "random_state": 0}
-    cold = [MDML("csfn", gamma=g, **settings).fit(X, y) for g in gammas]
+    cold = [MDML(regularizer, gamma=g, **settings).fit(X, y) for g in gammas]
     warm: list[MDML] = []
     for gamma in gammas:
-        warm.append(MDML("csfn", gamma=gamma, **settings).fit(X, y, init=warm[-1] if warm else None))
+        warm.append(MDML(regularizer, gamma=gamma, **settings).fit(X, y, init=warm[-1] if warm else None))
     assert sum(m.n_eigh_ for m in warm) < 0.75 * sum(m.n_eigh_ for m in cold)
     for a, b in zip(cold, warm, strict=True):
         assert a.objective_ == pytest.approx(b.objective_, abs=1e-3 * max(1, abs(a.objective_)))
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+@pytest.mark.parametrize("max_iter", [1, 2, 4])
+def test_a_start_outside_the_duals_domain_still_ends_with_a_bound(max_iter: int, weights_only: bool) -> None:
+    """At a tenth of gamma the old weights of cldd have no finite bound."""
+    X, y = data("digits", 300)
+    settings: dict[str, Any] = {"n_pairs": 2000, "random_state": 0}
+    other = MDML("cldd", gamma=1e-2, **settings).fit(X, y)
+    optimum = MDML("cldd", gamma=1e-3, **settings).fit(X, y)
+    for tol in (1e-3, 1e-5):  # in single and in double precision
+        model = MDML("cldd", gamma=1e-3, tol=tol, max_iter=max_iter, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, y, init=other.dual_weights_ if weights_only else other)
+        assert np.isfinite([[row["objective"], row["gap"]] for row in model.history_]).all()
+        assert np.isfinite(model.dual_objective_)
+        assert model.dual_objective_ <= optimum.objective_
+        assert model.objective_ >= optimum.dual_objective_
 
 
 def dual_value(model: MDML, X: np.ndarray, similar: np.ndarray, dissimilar: np.ndarray) -> float:
