@@ -79,11 +79,8 @@ def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array
         return q + weight * part.response(q)
 
     q = _conjugate_gradient(system, xp.take(response, sample), 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
-    sampled = is_free
-    if stride > 1:
-        place = xp.cumulative_sum(xp.astype(is_free, xp.int64)) - 1
-        sampled = is_free & (place % stride == 0)
-    falls = spread(q, sampled, xp=xp)
+    place = xp.cumulative_sum(xp.astype(is_free, xp.int64)) - 1
+    falls = spread(q, is_free & (place % stride == 0), xp=xp)
     if stride > 1:
         falls = model.response(step - weight * falls)
     return xp.clip(xp.where(is_free, wanted - falls / width, wanted), 0.0, 1.0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 
+from solvers import boxmodel
 from solvers.backend import Backend, choose_backend, symmetric_product, to_numpy
-from solvers.curvature import divided_differences, pair_model, step_length
+from solvers.curvature import PairModel, divided_differences, pair_model, step_length
 from solvers.dual import DualPoint, SpectralProblem
 from solvers.pairs import PairProblem, PairSet, within_class_scatter
 from solvers.regularizers.spectral import SPECTRAL
@@ -39,12 +41,16 @@ def distances(p: SpectralProblem, point: DualPoint) -> np.ndarray:
     return to_numpy(p.distances(factor))
 
 
-def response(p: SpectralProblem, point: DualPoint, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
+def model_at(p: SpectralProblem, point: DualPoint) -> PairModel:
     y = -point.g / p.gamma
     x, slope = p.penalty.maximizer(y, xp=p.xp), p.penalty.maximizer_slope(y, xp=p.xp)
     T = divided_differences(y, x, slope, xp=p.xp) / (p.gamma * len(p.pairs))
     X = p.pairs.X - p.xp.mean(p.pairs.X, axis=0)[None, :]
-    return to_numpy(pair_model(p.pairs, X @ point.U, T).response(arrays.asarray(q)))
+    return pair_model(p.pairs, X @ point.U, T)
+
+
+def response(p: SpectralProblem, point: DualPoint, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
+    return to_numpy(model_at(p, point).response(arrays.asarray(q)))
 
 
 def central_difference(p: SpectralProblem, alpha: np.ndarray, q: np.ndarray, arrays: ArrayBackend) -> np.ndarray:
@@ -94,6 +100,37 @@ def test_the_step_is_where_the_smoothed_dual_is_about_highest(regularizer: str, 
     assert 0 < share <= 1
     assert smoothed(share) > smoothed(0.0)
     assert smoothed(share) >= max(smoothed(0.7 * share), smoothed(min(1.0, share / 0.7))) - 1e-9
+
+
+@pytest.mark.parametrize("sample", [3000, 25])
+@pytest.mark.parametrize("tight", [False, True])
+def test_the_model_is_maximised_over_the_box(
+    tight: bool, sample: int, arrays: ArrayBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a general-purpose optimiser; also where the Newton system is solved on some of the pairs only."""
+    monkeypatch.setattr(boxmodel, "_SAMPLE", sample)
+    p = spectral_problem(arrays, "csfn", n=40, d=6, m=80)
+    start, smoothing = np.full(80, 0.3), 0.05
+    point = dual_point(p, arrays, start)
+    H = np.stack([response(p, point, row, arrays) for row in np.eye(80)])
+    d = distances(p, point)
+
+    def loss(b: np.ndarray) -> tuple[float, np.ndarray]:
+        step, rise = b - start, 1 - d
+        value = rise @ step - smoothing / 2 * b @ b - step @ H @ step / 2
+        return -value, -(rise - smoothing * b - H @ step)
+
+    best = scipy.optimize.minimize(loss, start, jac=True, bounds=[(0, 1)] * 80, method="L-BFGS-B")
+    model = model_at(p, point)
+    found = to_numpy(
+        boxmodel.maximize_model(
+            model, arrays.asarray(start), arrays.asarray(d), margin=1.0, smoothing=smoothing, tight=tight
+        )
+    )
+    assert found.min() >= 0
+    assert found.max() <= 1
+    gain, most = loss(start)[0] - loss(found)[0], loss(start)[0] - best.fun
+    assert (0.98 if tight else 0.8) * most <= gain <= most + 1e-6
 
 
 def test_a_symmetric_product_is_the_product(arrays: ArrayBackend) -> None:
