@@ -100,9 +100,9 @@ def test_ray_submit_uses_both_hosts_and_gives_the_results_of_a_local_run(shell: 
 
 
 def test_a_cut_link_ends_nothing_and_loses_nothing(shell: Shell, lab: hosts.Lab) -> None:
-    # Longer still: the worker's first fit waits for its start-up, and the cut for that fit.
-    gammas = [0.001 * 1.1**i for i in range(60)]
-    write_sweep(shell.folder, name="cut", seed=2, **LONG | {"grid": {"gamma": gammas}})
+    # Longer still: the worker's first fit waits for its start-up, the cut for that fit, and then one must be under way.
+    longer = {"grid": {"gamma": [0.001 * 1.1**i for i in range(40)]}, "settings": {"n_pairs": 20_000, "tol": 1e-5}}
+    write_sweep(shell.folder, name="cut", seed=2, **LONG | longer)
     head_home = lab.hosts["head"].home / "sweep-home"
     job = shell.start("sweep submit my.yaml --cluster clusters/on-prem.yaml --home cut-home")
     wait_until(lambda: "worker" in hosts_so_far(head_home, "cut"), 300, "the worker takes part")
