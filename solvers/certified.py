@@ -181,7 +181,10 @@ class _Newton:
             if metric.sigma > p.gamma:
                 stuck = stuck + 1 if objective > previous - _PROGRESS * max(1.0, abs(objective)) else 0
                 previous, top = objective, 2 * metric.sigma
-                point = self._leave_the_path(point) if stuck == _PATIENCE else self._descend(point, metric)
+                following = None if stuck == _PATIENCE else self._descend(point, metric)
+                if following is None:
+                    stuck, following = _PATIENCE, self._leave_the_path(point)
+                point = following
                 continue
             top = 2 * p.gamma
             smoothing = min(p.margin, max(factor * (objective - bound), 1e-12 * p.margin))
@@ -288,13 +291,15 @@ class _Newton:
 
     # -- dual -----------------------------------------------------------------------------------
 
-    def _descend(self, point: DualPoint, metric: _Metric) -> DualPoint:
+    def _descend(self, point: DualPoint, metric: _Metric) -> DualPoint | None:
         """A step along the path, from the optimum at sigma towards the one at the metric's target."""
         p, xp = self.p, self.xp
         hinge = p.margin - metric.distances
         gap = float(xp.mean(xp.clip(hinge, 0.0, None) - point.alpha * hinge))  # F - D at sigma
         smoothing = min(p.margin, max(_SMOOTHING * gap, 1e-4 * p.margin))
-        change, direction, share = self._step(point, metric, smoothing, max(gap, 1e-3 * p.margin))
+        change, direction, slope, share = self._step(point, metric, smoothing, max(gap, 1e-3 * p.margin))
+        if slope <= 0:
+            return None
         return p.point(point.alpha + share * change, point.G + share * direction, proven=False)
 
     def _ascend(self, point: DualPoint, metric: _Metric, smoothing: float, gap: float) -> DualPoint | None:
@@ -304,8 +309,7 @@ class _Newton:
         def smoothed(at: DualPoint) -> float:
             return at.value - smoothing / 2 * float(xp.mean(at.alpha * at.alpha))
 
-        change, direction, share = self._step(point, metric, smoothing, gap)
-        slope = self._slope(point, metric, smoothing, change)
+        change, direction, slope, share = self._step(point, metric, smoothing, gap)
         base = smoothed(point)
         while slope > 0 and p.n_eigh < self.max_iter and share > 1e-4:
             trial = p.point(point.alpha + share * change, point.G + share * direction, proven=False)
@@ -318,33 +322,31 @@ class _Newton:
                 share *= 0.25
         return None
 
-    def _step(self, point: DualPoint, metric: _Metric, smoothing: float, gap: float) -> tuple[Array, Array, float]:
-        """Change of alpha that maximises the model of the smoothed dual, that of G, and how much of it to take."""
+    def _step(
+        self, point: DualPoint, metric: _Metric, smoothing: float, gap: float
+    ) -> tuple[Array, Array, float, float]:
+        """Change of alpha that maximises the model of the smoothed dual, that of G, the slope, how much to take."""
         p, xp = self.p, self.xp
         near = metric.XU.shape[1]
         y = xp.astype(metric.y[:near], self.kind)
         x = xp.astype(metric.x[:near], self.kind)
         T = divided_differences(y, x, p.penalty.maximizer_slope(y, xp=xp), xp=xp) / metric.target
-        change = self._proposal(point, metric, T, smoothing, gap)
+        change, slope = self._proposal(point, metric, T, smoothing, gap)
         direction = self._direction(change)
         U = xp.astype(point.U[:, :near], self.kind)
-        rotated = xp.matrix_transpose(U) @ (xp.astype(direction, self.kind) @ U)
-        slope = self._slope(point, metric, smoothing, change)
+        rotated = xp.matrix_transpose(U) @ (direction @ U)
         bend = float(xp.sum(T * rotated * rotated)) + smoothing * float(xp.mean(change * change))
         most = min(1.0, max(slope, 0.0) / max(bend, 1e-300))
         rotated = xp.astype(rotated, point.g.dtype)
         share = 0.0
         if most > 0:
             share = step_length(p, point, change, rotated, gamma=metric.target, smoothing=smoothing, most=most)
-        return change, xp.astype(direction, p.backend.dtype), share
+        return change, xp.astype(direction, p.backend.dtype), slope, share
 
-    def _slope(self, point: DualPoint, metric: _Metric, smoothing: float, change: Array) -> float:
-        """That of the smoothed dual along a change of alpha."""
-        rise = self.p.margin - metric.predicted - smoothing * point.alpha
-        return float(self.xp.mean(rise * change))
-
-    def _proposal(self, point: DualPoint, metric: _Metric, T: Array, smoothing: float, gap: float) -> Array:
-        """Change of alpha that maximises the quadratic model of the smoothed dual."""
+    def _proposal(
+        self, point: DualPoint, metric: _Metric, T: Array, smoothing: float, gap: float
+    ) -> tuple[Array, float]:
+        """Change of alpha that maximises the quadratic model of the smoothed dual, and its slope."""
         p, xp, alpha, distances = self.p, self.xp, point.alpha, metric.predicted
         target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
         # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
@@ -368,9 +370,10 @@ class _Newton:
                 tight=self.tight,
             )
             change = moved + spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
-            if self._slope(point, metric, smoothing, change) > 0:
+            slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))
+            if slope > 0:
                 break  # else settling the far pairs overshot: near the dual's limit it bends sharply
-        return change
+        return change, slope
 
     def _direction(self, change: Array) -> Array:
         """Change of G that a change of alpha makes."""

@@ -205,7 +205,10 @@ class MDML(MetricLearner):
         if isinstance(init, MDML) and self._continues(init, problem, backend):
             return init._dual
         if weights is not None and weights.shape == (len(problem.dissimilar),):
-            return backend.asarray(weights)
+            weights, xp = backend.asarray(weights), backend.xp
+            if not bool(xp.all((weights >= -1e-6) & (weights <= 1 + 1e-6))):
+                raise ValueError("init: expected weights from 0 to 1, got others; give `dual_weights_` of a fit")
+            return xp.clip(weights, 0.0, 1.0)
         if not isinstance(init, MDML):
             raise ValueError(
                 f"init: expected a fitted MDML or weights of {len(problem.dissimilar)} pairs, got {init!r}"

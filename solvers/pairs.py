@@ -112,10 +112,9 @@ class PairSet:
         """Lap(w) Y, shape (..., n, k), for weights (..., m) and Y (..., n, k)."""
         return laplacian_product(self.graph, weights, Y, xp=self.xp)
 
-    def scatter(self, weights: Array, Y: Array | None = None) -> Array:
-        """sum_k w_k z_k z_k', shape (D, D), for weights (m,); differences of the rows of Y if given."""
-        Y = self.X if Y is None else Y
-        return symmetric_product(Y, self.laplacian(weights, Y), xp=self.xp)
+    def scatter(self, weights: Array) -> Array:
+        """sum_k w_k z_k z_k', shape (D, D), for weights (m,)."""
+        return symmetric_product(self.X, self.laplacian(weights, self.X), xp=self.xp)
 
 
 @dataclass(frozen=True)

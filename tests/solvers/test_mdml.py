@@ -197,6 +197,13 @@ def test_a_start_outside_the_duals_domain_still_ends_with_a_bound(max_iter: int,
         assert model.objective_ >= optimum.dual_objective_
 
 
+@pytest.mark.parametrize("weight", [1.1, -0.1, np.nan])
+def test_weights_that_would_prove_nothing_are_refused(weight: float) -> None:
+    X, y = data()
+    with pytest.raises(ValueError, match="init: expected weights from 0 to 1"):
+        MDML("csfn", n_pairs=500, random_state=0).fit(X, y, init=np.full(500, weight))
+
+
 def dual_value(model: MDML, X: np.ndarray, similar: np.ndarray, dissimilar: np.ndarray) -> float:
     """D at the model's weights, by its definition."""
     z, w = (X[each[:, 0]] - X[each[:, 1]] for each in (similar, dissimilar))
