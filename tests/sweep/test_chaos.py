@@ -14,7 +14,7 @@ from tests.sweep.chaos import Pool, start, storm
 from tests.sweep.test_kill import mlflow_state, state
 
 # The published algorithm takes its steps however easy the problem is: fits long enough to be hit.
-SLOW_FITS = {"algorithm": "paper", "settings": {"n_pairs": 300, "max_iter": 400}}
+SLOW_FITS = {"algorithm": "paper", "settings": {"n_pairs": 300, "max_iter": 1200}}
 # The storm has to be over before the sweep is: all kills must hit something.
 SLOWER_FITS = {"algorithm": "paper", "settings": {"n_pairs": 300, "max_iter": 2500}}
 
