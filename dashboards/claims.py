@@ -12,7 +12,7 @@ from dashboards.comparisons import pooled_difference
 from dashboards.efficiency import overall, restarts_frame
 from dashboards.records import NONCONVEX_VALUES, SweepRecords
 from dashboards.statistics import Difference
-from sweep.results import PAIRS
+from sweep.store.results import PAIRS
 
 REPRODUCED, NOT_REPRODUCED, NOT_TESTED = "reproduced", "not reproduced", "not tested"
 CONVEX = tuple(convex for convex, _ in PAIRS)

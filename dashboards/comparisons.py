@@ -15,7 +15,7 @@ from dashboards.statistics import (
     over_datasets,
     rank_methods,
 )
-from sweep.results import PAIRS
+from sweep.store.results import PAIRS
 
 TEST, FOLDS = "test parts", "tuning folds"
 

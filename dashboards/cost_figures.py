@@ -20,7 +20,7 @@ from dashboards.charts import (
     thinned,
 )
 from dashboards.records import Arrays, SweepRecords
-from sweep.results import PAIRS
+from sweep.store.results import PAIRS
 
 _SEGMENTS = 2000  # of the timeline; more cannot be told apart
 

@@ -12,7 +12,7 @@ import pandas as pd
 from dashboards.records import PHASES, SweepRecords
 from dashboards.statistics import ratio_interval, resampled_totals
 from sweep.errors import UserError
-from sweep.results import PAIRS, Efficiency, StudyRecords, efficiency
+from sweep.store.results import PAIRS, Efficiency, StudyRecords, efficiency
 
 ALL_DATASETS = "all"
 _COLUMNS = [

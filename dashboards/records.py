@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from sweep.fits import FitRecord, FitSpec
-from sweep.ledger import Ledger
-from sweep.results import StudyRecords, group_records, result_row
+from sweep.store.ledger import Ledger
+from sweep.store.results import StudyRecords, group_records, result_row
 
 Arrays = Mapping[tuple[str, str], Mapping[str, np.ndarray]]  # (dataset, method) -> arrays of a refit
 PHASES = ("solve", "score", "transfer", "startup", "queue")

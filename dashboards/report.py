@@ -17,9 +17,9 @@ from dashboards.printed import write_files
 from dashboards.records import SweepRecords, read_sweep
 from dashboards.tables import Table, paper_tables, plain_table, published
 from dashboards.writing import write_table
-from sweep.home import Home
-from sweep.ledger import Ledger
-from sweep.results import efficiency, verdict
+from sweep.store.home import Home
+from sweep.store.ledger import Ledger
+from sweep.store.results import efficiency, verdict
 
 _SHOWN_FAILURES = 50
 

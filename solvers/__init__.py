@@ -9,31 +9,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from solvers.euclidean import EUC
-    from solvers.gmml import GMML
-    from solvers.ilhd import ILHD
-    from solvers.itml import ITML
-    from solvers.ldml import LDML
-    from solvers.lmnn import LMNN
-    from solvers.mdml import MDML
+    from solvers.convex.mdml import MDML
     from solvers.methods import METHODS, make_method
-    from solvers.mlec import MLEC
-    from solvers.pdml import PDML
-    from solvers.retrieval import retrieval_scores
+    from solvers.other.euclidean import EUC
+    from solvers.other.gmml import GMML
+    from solvers.other.ilhd import ILHD
+    from solvers.other.itml import ITML
+    from solvers.other.ldml import LDML
+    from solvers.other.lmnn import LMNN
+    from solvers.other.mlec import MLEC
+    from solvers.projection.pdml import PDML
+    from solvers.scores.retrieval import retrieval_scores
 
 _HOME = {
-    "EUC": "euclidean",
-    "GMML": "gmml",
-    "ILHD": "ilhd",
-    "ITML": "itml",
-    "LDML": "ldml",
-    "LMNN": "lmnn",
-    "MDML": "mdml",
+    "EUC": "other.euclidean",
+    "GMML": "other.gmml",
+    "ILHD": "other.ilhd",
+    "ITML": "other.itml",
+    "LDML": "other.ldml",
+    "LMNN": "other.lmnn",
+    "MDML": "convex.mdml",
     "METHODS": "methods",
-    "MLEC": "mlec",
-    "PDML": "pdml",
+    "MLEC": "other.mlec",
+    "PDML": "projection.pdml",
     "make_method": "methods",
-    "retrieval_scores": "retrieval",
+    "retrieval_scores": "scores.retrieval",
 }
 
 __all__ = [

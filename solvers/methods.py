@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 # What each class calls the two parameters that sweeps tune.
-_RANK_PARAMETER = {"solvers.pdml:PDML": "n_components", "solvers.ilhd:ILHD": "n_bits"}
+_RANK_PARAMETER = {"solvers.projection.pdml:PDML": "n_components", "solvers.other.ilhd:ILHD": "n_bits"}
 _GAMMA = ("gamma",)
 _RANK = ("rank",)
 _BOTH = ("gamma", "rank")
@@ -63,7 +63,7 @@ def _other(name: str, title: str, reference: str, **more: Any) -> Method:
         name,
         "other",
         title,
-        f"solvers.{module}:{name.upper()}",
+        f"solvers.other.{module}:{name.upper()}",
         reference=reference,
         **more,
     )
@@ -85,7 +85,7 @@ def _mdml(
         name,
         "mdml",
         title,
-        "solvers.mdml:MDML",
+        "solvers.convex.mdml:MDML",
         params,
         tuned,
         certificate=certificate,
@@ -109,7 +109,7 @@ def _pdml(
         name,
         "pdml",
         title,
-        "solvers.pdml:PDML",
+        "solvers.projection.pdml:PDML",
         params,
         tuned,
         convex=False,

@@ -225,7 +225,7 @@ def _score(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
     """Scores of the held-out part; for a refit also the training AUC, the theory and the arrays."""
     from solvers.backend import to_numpy
-    from solvers.retrieval import query_scores, retrieval_scores
+    from solvers.scores.retrieval import query_scores, retrieval_scores
 
     queries = query_scores(model.transform(X_eval), y_eval)
     scores: dict[str, Any] = dict(queries.summary(frequent))

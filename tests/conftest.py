@@ -22,7 +22,7 @@ LONGEST = (
     "test_mdml",
     "test_report",
     "test_driver",
-    "test_optuna_study",
+    "test_adaptive",
     "test_metrics",
     "test_recording",
     "test_postgres",

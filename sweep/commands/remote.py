@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 
 from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR, build_parser
+from sweep.commands.printing import print_json, print_table
 from sweep.commands.running import plan, renamed, say_where_next
 from sweep.commands.shared import open_home, print_sweep, say
 from sweep.errors import UserError
-from sweep.home import Home
-from sweep.tables import print_json, print_table
+from sweep.store.home import Home
 
 
 def data(options: Namespace) -> int:
@@ -25,10 +25,10 @@ def data(options: Namespace) -> int:
 
 def submit(options: Namespace) -> int:
     """Hand a sweep to a cluster, follow it to its end and bring the records here."""
-    from sweep import fetch as fetching
-    from sweep import submit as submitting
-    from sweep.jobs import exit_code, job_server
-    from sweep.spec import load_spec
+    from sweep.remote import fetch as fetching
+    from sweep.remote import submit as submitting
+    from sweep.remote.jobs import exit_code, job_server
+    from sweep.studies.spec import load_spec
 
     spec = load_spec(options.spec)
     if options.name:
@@ -58,8 +58,8 @@ def submit(options: Namespace) -> int:
 
 def fetch(options: Namespace) -> int:
     """Bring a cluster's records into this home."""
-    from sweep import fetch as fetching
-    from sweep.jobs import job_server
+    from sweep.remote import fetch as fetching
+    from sweep.remote.jobs import job_server
 
     home = Home(options.home)
     with job_server(options.address, options.cluster) as client:
@@ -71,8 +71,8 @@ def fetch(options: Namespace) -> int:
 
 def doctor(options: Namespace) -> int:
     """Examine every node of a cluster; exit code 1 if something is wrong."""
-    from sweep.doctor import find_problems, look, node_rows
-    from sweep.spec import load_spec
+    from sweep.remote.doctor import find_problems, look, node_rows
+    from sweep.studies.spec import load_spec
 
     tracking = load_spec(options.spec).tracking.model_dump() if options.spec else {}
     urls = {name: url for name, url in tracking.items() if url and "://" in url}

@@ -11,21 +11,21 @@ from typing import Any
 
 from sweep import __version__
 from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS
+from sweep.commands.printing import print_json, print_table
 from sweep.commands.shared import print_sweep, say
+from sweep.engine.progress import duration
 from sweep.errors import UserError
-from sweep.home import Home
-from sweep.progress import duration
-from sweep.tables import print_json, print_table
+from sweep.store.home import Home
 
 
 def run(options: Namespace) -> int:
     """Run a sweep to its end and print the efficiency table."""
-    from sweep.driver import Driver
-    from sweep.ledger import open_ledger
-    from sweep.plan import make_plan
-    from sweep.progress import Progress
-    from sweep.recording import Recorder
-    from sweep.spec import load_spec
+    from sweep.engine.driver import Driver
+    from sweep.engine.progress import Progress
+    from sweep.store.ledger import open_ledger
+    from sweep.store.recording import Recorder
+    from sweep.studies.plan import make_plan
+    from sweep.studies.spec import load_spec
 
     spec = load_spec(options.spec)
     if options.name:
@@ -86,10 +86,10 @@ def say_where_next(home: str, name: str) -> None:
 
 def plan(options: Namespace) -> int:
     """Print what a sweep would run, and how long it would take where that is known."""
-    from sweep.forecast import forecast
-    from sweep.ledger import open_ledger
-    from sweep.plan import make_plan, n_fits
-    from sweep.spec import load_spec
+    from sweep.store.ledger import open_ledger
+    from sweep.studies.forecast import forecast
+    from sweep.studies.plan import make_plan, n_fits
+    from sweep.studies.spec import load_spec
 
     spec = load_spec(options.spec)
     home = Home(options.home)
@@ -140,10 +140,10 @@ def _run_pilot(options: Namespace, spec: Any, home: Home, made: Any) -> None:
     """Run the pilot fits of a plan; they stay in the ledger, so the sweep itself will not repeat them."""
     from dataclasses import replace
 
-    from sweep.driver import Driver
-    from sweep.forecast import pilot_studies
-    from sweep.ledger import open_ledger
-    from sweep.progress import Progress
+    from sweep.engine.driver import Driver
+    from sweep.engine.progress import Progress
+    from sweep.store.ledger import open_ledger
+    from sweep.studies.forecast import pilot_studies
 
     name = f"{spec.name}.pilot"
     progress = Progress(name)
@@ -176,10 +176,10 @@ def _numbers(text: str | None) -> list[int]:
 
 def _executor(address: str | None, gpus: int, spec: Any) -> Any:
     if address == "inline":
-        from sweep.executors import InlineExecutor
+        from sweep.engine.executors import InlineExecutor
 
         return InlineExecutor()
-    from sweep.ray_executor import RayExecutor
+    from sweep.engine.ray_executor import RayExecutor
 
     return RayExecutor(
         address,

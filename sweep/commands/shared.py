@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from sweep.commands.printing import print_json, print_table
 from sweep.errors import UserError, nearest
-from sweep.home import Home
-from sweep.tables import print_json, print_table
+from sweep.store.home import Home
 
 
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -22,7 +22,7 @@ def print_sweep(ledger: Any, name: str, *, as_json: bool, refuse: bool = False) 
 
     Times that must not be compared are an error if `refuse`; else the reason stands for the ratios.
     """
-    from sweep.results import efficiency, result_rows, verdict
+    from sweep.store.results import efficiency, result_rows, verdict
 
     rows = result_rows(ledger.records(name), ledger.failures(name))
     try:
@@ -71,7 +71,7 @@ def print_sweep(ledger: Any, name: str, *, as_json: bool, refuse: bool = False) 
 
 def open_home(folder: str) -> tuple[Home, Any]:
     """An existing home and its ledger."""
-    from sweep.ledger import open_ledger
+    from sweep.store.ledger import open_ledger
 
     home = Home(folder)
     if not (home.ledger_path.exists() or home.ledger_setting != "sqlite"):

@@ -7,15 +7,15 @@ from argparse import Namespace
 from typing import Any
 
 from sweep.cli import EXIT_DONE
+from sweep.commands.printing import print_json, print_table, write_csv
 from sweep.commands.shared import check_name, open_home, print_rows, print_sweep, say
-from sweep.home import Home
-from sweep.tables import print_json, print_table, write_csv
+from sweep.store.home import Home
 
 
 def status(options: Namespace) -> int:
     """Print where the sweeps of a home, or the jobs of a cluster, stand."""
     if options.address or options.cluster:
-        from sweep.jobs import job_rows, job_server
+        from sweep.remote.jobs import job_rows, job_server
 
         with job_server(options.address, options.cluster) as client:
             print_rows(job_rows(client, options.name), options.json)
@@ -23,7 +23,7 @@ def status(options: Namespace) -> int:
     home, ledger = open_home(options.home)
     names = [options.name] if options.name else list(ledger.sweeps())
     if options.watch:
-        from sweep.watch import watch
+        from sweep.commands.watch import watch
 
         for name in names:
             check_name(ledger, name)
@@ -55,7 +55,7 @@ def status(options: Namespace) -> int:
 
 def results(options: Namespace) -> int:
     """Print one row per (dataset, split, method)."""
-    from sweep.results import result_rows
+    from sweep.store.results import result_rows
 
     _, ledger = open_home(options.home)
     check_name(ledger, options.name)
@@ -73,7 +73,7 @@ def results(options: Namespace) -> int:
 
 def _add_fits_to_match_grid(ledger: Any, name: str, rows: list[dict[str, Any]]) -> None:
     """How many fits a search needed to be as good as the best grid sweep of the same studies in this home."""
-    from sweep.results import group_records
+    from sweep.store.results import group_records
 
     best: dict[tuple[str, int, str], float] = {}
     for other, spec in ledger.sweeps().items():
@@ -128,7 +128,7 @@ def datasets(options: Namespace) -> int:
 
 def ui(options: Namespace) -> int:
     """Serve the MLflow UI on loopback."""
-    from sweep.ui import serve
+    from sweep.store.mlflow_ui import serve
 
     home, ledger = open_home(options.home)
     if options.name:
@@ -154,7 +154,7 @@ def report(options: Namespace) -> int:
 
 def export(options: Namespace) -> int:
     """Write a learned metric as an MLflow model; prints where it is."""
-    from sweep.export import export_metric
+    from sweep.store.export import export_metric
 
     home, ledger = open_home(options.home)
     check_name(ledger, options.name)

@@ -13,9 +13,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.preprocessing import MinMaxScaler
 
-from solvers import dual
 from solvers.backend import eigh
-from solvers.mdml import MDML
+from solvers.convex import dual
+from solvers.convex.mdml import MDML
 from tests.benchmarks.conftest import Data, print_table
 
 pytestmark = [
@@ -170,7 +170,7 @@ def test_wall_time_near_the_time_of_the_eigendecompositions(
 GROWTH = """
 import resource, sys, time
 import numpy as np
-from solvers.mdml import MDML
+from solvers.convex.mdml import MDML
 rng = np.random.default_rng(0)
 y = rng.integers(20, size=11_307)
 X = rng.normal(size=(11_307, 1000)) / 30 + rng.normal(size=(20, 1000))[y] / 60

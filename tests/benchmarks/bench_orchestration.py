@@ -21,20 +21,20 @@ import pytest
 import yaml
 
 from sweep.commands.running import _about
-from sweep.driver import Driver
-from sweep.executors import Executor, Finished, InlineExecutor
+from sweep.engine.driver import Driver
+from sweep.engine.executors import Executor, Finished, InlineExecutor
+from sweep.engine.progress import Progress
+from sweep.engine.ray_executor import RayExecutor
 from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
-from sweep.forecast import simulate
-from sweep.home import Home
-from sweep.ledger import Ledger, _checksum
-from sweep.plan import make_plan
-from sweep.progress import Progress
-from sweep.ray_executor import RayExecutor
-from sweep.recording import Recorder
-from sweep.spec import parse_spec
+from sweep.store.home import Home
+from sweep.store.ledger import Ledger, _checksum
+from sweep.store.recording import Recorder
+from sweep.studies.forecast import simulate
+from sweep.studies.plan import make_plan
+from sweep.studies.spec import parse_spec
 from tests.benchmarks.conftest import print_table
 from tests.sweep.conftest import tiny
-from tests.sweep.test_ledger import record, spec
+from tests.sweep.store.test_ledger import record, spec
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 # For every Ray of this process: its core remembers the mode of the first, and would refuse nodes of another.

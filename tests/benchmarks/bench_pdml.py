@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solvers import lbfgs
 from solvers.backend import Backend, choose_backend
-from solvers.objective import ProjectionObjective
 from solvers.pairs import problem_from_labels
-from solvers.pdml import PDML
+from solvers.projection import lbfgs
+from solvers.projection.objective import ProjectionObjective
+from solvers.projection.pdml import PDML
 from solvers.regularizers.rows import ROWS
 
 pytestmark = [

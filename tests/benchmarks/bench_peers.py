@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solvers.retrieval import retrieval_scores
+from solvers.scores.retrieval import retrieval_scores
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]

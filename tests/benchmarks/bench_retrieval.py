@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from solvers.retrieval import query_scores, retrieval_scores
+from solvers.scores.retrieval import query_scores, retrieval_scores
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
@@ -84,7 +84,7 @@ def test_a_tiny_problem_costs_a_few_milliseconds():
 
 MEMORY = """
 import resource, sys, numpy as np
-from solvers.retrieval import retrieval_scores
+from solvers.scores.retrieval import retrieval_scores
 rng = np.random.default_rng(0)
 n, pooled = int(sys.argv[1]), sys.argv[2] == "pooled"
 retrieval_scores(rng.normal(size=(n, 128)), rng.integers(0, 2000, size=n), pooled=pooled)

@@ -30,9 +30,9 @@ def _act_train(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dat
 
 
 def _training_part(name: str, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Data:
-    from sweep.data import open_data
     from sweep.datasets import prepare
-    from sweep.spec import DatasetChoice
+    from sweep.studies.data import open_data
+    from sweep.studies.spec import DatasetChoice
 
     if not source.exists():
         pytest.skip(f"no {name} at {source}")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep.home import Home
-from sweep.ledger import Ledger
+from sweep.store.home import Home
+from sweep.store.ledger import Ledger
 from tests.clusters import hosts
 from tests.conftest import ROOT
 from tests.sweep.conftest import tiny

@@ -93,7 +93,7 @@ def test_the_chapter_works_word_for_word(shell: Shell, lab: hosts.Lab) -> None:
 def test_ray_submit_uses_both_hosts_and_gives_the_results_of_a_local_run(shell: Shell, lab: hosts.Lab) -> None:
     write_sweep(shell.folder, name="both", seed=1, **LONG)
     shell.run("ray rsync-up clusters/on-prem.yaml my.yaml '~/my.yaml'")
-    shell.run("ray submit clusters/on-prem.yaml sweep/submit.py -- run my.yaml")
+    shell.run("ray submit clusters/on-prem.yaml sweep/remote/submit.py -- run my.yaml")
     shell.run("sweep fetch --cluster clusters/on-prem.yaml --home fetched")
     assert records(shell.folder / "fetched", "both") == local_run(shell, "both")
     assert hosts_used(shell.folder / "fetched", "both") == {"head", "worker"}
@@ -116,8 +116,8 @@ def test_a_cut_link_ends_nothing_and_loses_nothing(shell: Shell, lab: hosts.Lab)
     assert job.returncode == 0
     assert records(shell.folder / "cut-home", "cut") == local_run(shell, "cut")
     assert hosts_used(shell.folder / "cut-home", "cut") == {"head", "worker"}
-    from sweep.home import Home
-    from sweep.ledger import Ledger
+    from sweep.store.home import Home
+    from sweep.store.ledger import Ledger
 
     failures = Ledger(Home(shell.folder / "cut-home").ledger_url).failures("cut")
     assert {failure.kind for failure in failures} == {"lost worker"}

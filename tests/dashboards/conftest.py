@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dashboards.records import SweepRecords, read_sweep
-from sweep.home import Home
+from sweep.store.home import Home
 from tests.dashboards.synthetic import fill
 
 PAIRED = ("mdml-csfn", "mdml-cvnd", "mdml-cldd", "pdml-sfn", "pdml-vnd", "pdml-ldd")
@@ -21,6 +21,6 @@ def paired_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture(scope="session")
 def paired(paired_home: Home) -> SweepRecords:
-    from sweep.ledger import Ledger
+    from sweep.store.ledger import Ledger
 
     return read_sweep(Ledger(paired_home.ledger_url), "paired")

@@ -13,9 +13,9 @@ from sqlalchemy import text
 
 from solvers.methods import METHODS
 from sweep.fits import FitRecord, FitSpec
-from sweep.home import Home
-from sweep.ledger import Ledger, _checksum
-from sweep.spec import SweepSpec
+from sweep.store.home import Home
+from sweep.store.ledger import Ledger, _checksum
+from sweep.studies.spec import SweepSpec
 
 GAMMAS = (0.001, 0.01, 0.1, 1.0)
 RANKS = (50, 100, 200, 300, 400, 500)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dashboards.report import write_report
-from sweep.home import Home
-from sweep.ledger import Ledger
+from sweep.store.home import Home
+from sweep.store.ledger import Ledger
 from tests.dashboards.test_report import FIGURES
 
 pytestmark = pytest.mark.browser
@@ -132,10 +132,10 @@ def test_printing_opens_what_is_folded(browser: Any, page: Path) -> None:
 def test_mlflow_shows_the_runs_the_charts_and_the_comparison(
     browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from sweep.executors import InlineExecutor
-    from sweep.recording import Recorder
-    from sweep.ui import links, mlflow_server
-    from tests.sweep.test_driver import run
+    from sweep.engine.executors import InlineExecutor
+    from sweep.store.mlflow_ui import links, mlflow_server
+    from sweep.store.recording import Recorder
+    from tests.sweep.engine.test_driver import run
 
     home = Home(tmp_path_factory.mktemp("mlflow"))
     run(home, InlineExecutor())

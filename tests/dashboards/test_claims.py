@@ -12,7 +12,7 @@ from dashboards.claims import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Claim, che
 from dashboards.comparisons import TEST, differences_frame, verdicts
 from dashboards.efficiency import efficiency_frame
 from dashboards.records import SweepRecords, read_sweep
-from sweep.home import Home
+from sweep.store.home import Home
 from tests.dashboards.conftest import PAIRED
 from tests.dashboards.synthetic import fill
 

@@ -18,8 +18,8 @@ from dashboards.efficiency import (
     seconds_frame,
 )
 from dashboards.records import SweepRecords, read_sweep
-from sweep.home import Home
-from sweep.ledger import Failure
+from sweep.store.home import Home
+from sweep.store.ledger import Failure
 from tests.dashboards.synthetic import fill
 
 

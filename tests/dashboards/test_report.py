@@ -14,8 +14,8 @@ from dashboards.records import SweepRecords, read_sweep
 from dashboards.report import build, write_report
 from dashboards.tables import OURS, paper_tables
 from solvers.methods import METHODS
-from sweep.home import Home
-from sweep.ledger import Failure, Ledger
+from sweep.store.home import Home
+from sweep.store.ledger import Failure, Ledger
 from tests.dashboards.conftest import PAIRED
 from tests.dashboards.synthetic import fill
 

@@ -135,7 +135,7 @@ def test_a_setting_that_another_method_knows_is_left_out() -> None:
 
 
 def test_a_setting_that_no_method_knows_is_answered_with_the_nearest_name() -> None:
-    pytest.importorskip("solvers.pdml")
+    pytest.importorskip("solvers.projection.pdml")
     with pytest.raises(ValueError, match=r"unknown setting 'n_pair'.*Did you mean 'n_pairs'\?"):
         make_method("euc", n_pair=5)
 
@@ -143,7 +143,7 @@ def test_a_setting_that_no_method_knows_is_answered_with_the_nearest_name() -> N
 def test_gamma_and_rank_reach_the_parameters_they_mean() -> None:
     assert make_method("ilhd", rank=7).n_bits == 7
     assert make_method("mdml-cvnd", gamma=0.5).gamma == 0.5
-    pytest.importorskip("solvers.pdml")
+    pytest.importorskip("solvers.projection.pdml")
     model = make_method("pdml-vnd", gamma=0.5, rank=7)
     assert (model.gamma, model.n_components, model.regularizer) == (0.5, 7, "vnd")
 

@@ -1,0 +1,1 @@
+"""MDML: a Mahalanobis matrix from pairs, by convex optimisation."""

@@ -1,0 +1,1 @@
+"""PDML: a projection learned from pairs, best of several restarts."""

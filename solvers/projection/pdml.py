@@ -1,0 +1,350 @@
+"""PDML: a projection A (k, D) learned from pairs, non-convex, best of several restarts."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from solvers.backend import Array, Backend, is_host_data, to_numpy
+from solvers.base import MetricLearner, seed_from
+from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
+from solvers.projection import lbfgs, stiefel
+from solvers.projection.objective import ProjectionObjective
+from solvers.projection.restarts import StackResult
+from solvers.projection.stochastic import stochastic_subgradient
+from solvers.regularizers.rows import ROWS, Decorrelation, RowRegularizer
+
+# Smoothing of the hinge, as parts of the margin: rough first, so that few pairs decide late.
+_LEVELS = (0.1, 0.01)
+_DEFAULT_MAX_ITER = {"lbfgs": 150, "paper": 2000, "oc": 1000}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "regularizer": (*ROWS, "oc"),
+    "algorithm": ("lbfgs", "paper"),
+    "init": ("orthonormal", "gaussian"),
+    "dpp_kernel": ("linear", "cosine", "rbf"),
+    "ic_form": ("lse", "pow"),
+}
+
+
+class PDML(MetricLearner):
+    """Projection-matrix distance metric learning with diversity-promoting regularizers.
+
+    Minimises  mean_S ||A z||^2 + mean_D max(0, margin - ||A z||^2) + gamma Omega(A)  over A (k, D),
+    from `n_restarts` starts computed as one stack; the lowest objective wins.
+
+    Parameters
+    ----------
+    regularizer : one of none sfn vnd ldd dc cs dpp ic dec vgf ma, or oc: A A' = I instead of a penalty.
+    n_components : k; None for min(D, 100).
+    gamma : weight of the regularizer; oc has none.
+    margin : squared distance that dissimilar pairs should exceed.
+    n_restarts : number of starts.
+    algorithm : "lbfgs", deterministic on the smoothed hinge with a gradient criterion, or "paper",
+        stochastic subgradient steps of 0.001 on 50 + 50 pairs. oc is Wen and Yin's method in both cases.
+    init : "orthonormal" or "gaussian" (entries of variance 1/D) rows. oc always starts orthonormal.
+    n_pairs : dissimilar pairs that `fit` draws; similar pairs are all taken, in closed form.
+    max_iter : evaluations (lbfgs: None for 150; oc: 1,000) or steps (paper: 2,000) per restart.
+    tol : gradient criterion, ||gradient|| ||A|| <= tol max(1, |objective|), for lbfgs in coordinates
+        in which the data have unit scatter.
+    oversample : every class counts the same, as if resampled to the size of the largest.
+    dpp_kernel, dpp_bandwidth : "linear", "cosine" or "rbf" with this bandwidth.
+    ic_form, ic_beta : "lse" or "pow", and its sharpness; "pow" wants a small one, such as 4.
+    cs_abs : penalise |cosine| instead of the signed cosine.
+    vgf_diagonal : weight of squared row norms; None for k - 1, the smallest that keeps VGF convex.
+    lower_bound : certified lower bound of `MDML(regularizer="none")` on the same pairs and margin.
+    device : "auto", "cpu", "cuda" or "cuda:<number>".
+    random_state : pairs come from it as they do in MDML, starts from a child of it; neither
+        depends on regularizer, gamma or algorithm, nor start i on the number of restarts.
+
+    Attributes
+    ----------
+    components_ : (k, D), the best restart. restart_components_ : (n_restarts, k, D), all of them.
+    best_restart_, restart_objectives_, restart_n_iter_ : which was best; of each restart its objective
+        (exact, not smoothed) and its evaluations or steps.
+    objective_, converged_ : of the best restart; "paper" has no criterion, so it never counts as converged.
+    n_iter_ : sum of restart_n_iter_.
+    n_eigh_ : eigendecompositions, all of (k, k) Gram matrices: one per evaluation of a restart where
+        the regularizer needs one, none of size D.
+    bound_gap_ : objective_ - lower_bound, or None.
+    resolved_params_ : what the parameters left open was set to.
+    history_ : list of {"seconds", "n_iter", "objective"}: lowest objective among running restarts,
+        smoothed for lbfgs and oc.
+
+    Notes
+    -----
+    `bound_gap_` bounds how far this fit can be from the best A. With M = A'A the data terms are those
+    of plain MDML, so its certified bound holds below them for every A, and below the objective where
+    Omega >= 0 (none, sfn, vnd, ldd, dec, vgf) or there is no penalty (oc). For none it is tight when
+    k reaches the rank of the convex optimum. The bounds of csfn, cvnd and cldd do not carry over:
+    sfn(A) = csfn(M) - tr(M) - (D - k), and nothing bounds tr(M) from above before A is known;
+    cvnd and cldd differ from vnd and ldd by tr(M) and by errors in epsilon in the same way. dc, dpp, cs,
+    ma and ic can be negative, so no gap is given for them.
+
+    dc and dpp with its linear kernel fall without end along directions in which similar pairs do not
+    differ (constant features, D >= n); such a fit ends at `max_iter`. Where rows become linearly
+    dependent, vnd, ldd, dc and dpp see Gram eigenvalues of at least 1e-10.
+    """
+
+    def __init__(
+        self,
+        regularizer: str = "none",
+        n_components: int | None = None,
+        gamma: float = 1e-2,
+        margin: float = 1.0,
+        n_restarts: int = 5,
+        algorithm: str = "lbfgs",
+        init: str = "orthonormal",
+        n_pairs: int = 20_000,
+        max_iter: int | None = None,
+        tol: float = 3e-3,
+        oversample: bool = False,
+        dpp_kernel: str = "linear",
+        dpp_bandwidth: float = 1.0,
+        ic_form: str = "lse",
+        ic_beta: float = 50.0,
+        cs_abs: bool = False,
+        vgf_diagonal: float | None = None,
+        lower_bound: float | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.regularizer = regularizer
+        self.n_components = n_components
+        self.gamma = gamma
+        self.margin = margin
+        self.n_restarts = n_restarts
+        self.algorithm = algorithm
+        self.init = init
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.oversample = oversample
+        self.dpp_kernel = dpp_kernel
+        self.dpp_bandwidth = dpp_bandwidth
+        self.ic_form = ic_form
+        self.ic_beta = ic_beta
+        self.cs_abs = cs_abs
+        self.vgf_diagonal = vgf_diagonal
+        self.lower_bound = lower_bound
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> PDML:
+        """Learn from all similar and `n_pairs` sampled dissimilar pairs of labelled examples."""
+        self._check_parameters()
+        points, labels, backend = self._validate_fit(X, y)
+        seed = seed_from(self.random_state)
+        problem = problem_from_labels(
+            points,
+            labels,
+            n_pairs=self.n_pairs,
+            margin=self.margin,
+            oversample=self.oversample,
+            rng=np.random.default_rng(seed),
+            backend=backend,
+        )
+        return self._fit(problem, seed, backend, like=X)
+
+    def fit_pairs(self, X: Any, similar: Any, dissimilar: Any) -> PDML:
+        """Learn from exactly these pairs, two (m, 2) arrays of row indices of X."""
+        self._check_parameters()
+        points, backend = self._validate_points(X, reset=True)
+        problem = problem_from_pairs(points, similar, dissimilar, margin=self.margin, backend=backend)
+        return self._fit(problem, seed_from(self.random_state), backend, like=X)
+
+    def _check_parameters(self) -> None:
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        minima = {"n_components": 1, "n_restarts": 1, "max_iter": 1, "gamma": 0, "tol": 0}
+        for name, least in minima.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise ValueError(f"{name}: expected at least {least}, got {value}")
+        for name in ("margin", "dpp_bandwidth", "ic_beta"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
+
+    def _fit(self, problem: PairProblem, seed: int, backend: Backend, *, like: Any) -> PDML:
+        began = time.perf_counter()
+        xp, D = backend.xp, problem.dissimilar.X.shape[1]
+        rank = min(D, 100) if self.n_components is None else int(self.n_components)
+        if rank > D:
+            raise ValueError(f"n_components: expected at most the {D} features of X, got {rank}")
+        kind = "oc" if self.regularizer == "oc" else self.algorithm
+        max_iter = _DEFAULT_MAX_ITER[kind] if self.max_iter is None else int(self.max_iter)
+        penalty = self._regularizer(problem.dissimilar.X, backend)
+        objective = ProjectionObjective(problem, penalty, 0.0 if kind == "oc" else self.gamma, xp)
+        start = self._starts(rank, D, seed, backend)
+        self.history_: list[dict[str, float]] = []
+
+        def record(n_iter: int, values: np.ndarray) -> None:
+            seconds = time.perf_counter() - began
+            self.history_.append({"seconds": seconds, "n_iter": n_iter, "objective": float(values.min())})
+
+        if kind == "lbfgs":
+            result = self._lbfgs(objective, start, max_iter, record, backend)
+        elif kind == "oc":
+            result = self._orthonormal(objective, start, max_iter, record, backend)
+        else:
+            result = self._paper(objective, start, max_iter, record, seed, backend)
+
+        objectives = to_numpy(objective.exact(result.points))
+        best = int(np.argmin(np.where(np.isfinite(objectives), objectives, np.inf)))
+        self._set_factor(result.points[best, ...], backend, like=like)
+        self.restart_components_ = to_numpy(result.points) if is_host_data(like) else result.points
+        self.restart_objectives_ = objectives.astype(np.float64)
+        self.restart_n_iter_ = result.n_iter
+        self.best_restart_ = best
+        self.objective_ = float(objectives[best])
+        self.n_iter_ = int(result.n_iter.sum())
+        self.n_eigh_ = penalty.eigendecompositions * (self.n_iter_ + self.n_restarts)
+        self.converged_ = bool(result.converged[best])
+        bounded = self.lower_bound is not None and penalty.nonnegative
+        self.bound_gap_ = self.objective_ - float(self.lower_bound or 0.0) if bounded else None
+        self.resolved_params_ = {
+            "n_components": rank,
+            "max_iter": max_iter,
+            "init": "orthonormal" if kind == "oc" else self.init,
+            "vgf_diagonal": float(rank - 1) if self.vgf_diagonal is None else float(self.vgf_diagonal),
+        }
+        if kind != "paper" and not self.converged_:
+            warnings.warn(
+                f"PDML: the gradient criterion was not met in {max_iter} evaluations; raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _regularizer(self, X: Array, backend: Backend) -> RowRegularizer:
+        options: dict[str, dict[str, Any]] = {
+            "cs": {"absolute": self.cs_abs},
+            "dpp": {"kernel": self.dpp_kernel, "bandwidth": self.dpp_bandwidth},
+            "ic": {"form": self.ic_form, "beta": self.ic_beta},
+            "vgf": {"diagonal": self.vgf_diagonal},
+        }
+        if self.regularizer == "dec":
+            # The triangular factor stands for the data: as many rows as features, same covariance.
+            root = backend.xp.linalg.qr(_centred(X, backend), mode="reduced")[1]
+            return Decorrelation(root=root / X.shape[0] ** 0.5)
+        name = "none" if self.regularizer == "oc" else self.regularizer
+        return ROWS[name](**options.get(name, {}))
+
+    def _starts(self, rank: int, D: int, seed: int, backend: Backend) -> Array:
+        """(n_restarts, k, D); start i comes from a generator of its own."""
+        starts = []
+        for restart in range(self.n_restarts):
+            gaussian = np.random.default_rng([seed, 1, restart]).standard_normal((D, rank))
+            if self.init == "gaussian" and self.regularizer != "oc":
+                starts.append(gaussian.T / np.sqrt(D))
+            else:
+                starts.append(np.linalg.qr(gaussian)[0].T)
+        return backend.asarray(np.stack(starts))
+
+    def _lbfgs(
+        self,
+        objective: ProjectionObjective,
+        start: Array,
+        max_iter: int,
+        record: Callable[[int, np.ndarray], None],
+        backend: Backend,
+    ) -> StackResult:
+        """L-BFGS in coordinates B with A = B W, in which the data have about unit scatter.
+
+        The hinge bends as much as the data scatter, so that on raw features a few directions set the
+        step length for all. What the penalty adds bends alike in all of them.
+        """
+        xp, X = backend.xp, objective.problem.dissimilar.X
+        centred = _centred(X, backend)
+        scatter = 2 / X.shape[0] * (xp.matrix_transpose(centred) @ centred)
+        ridge = 1e-3 * float(xp.linalg.trace(scatter)) / X.shape[1]
+        ridge += objective.regularizer.curvature * self.gamma
+        identity = xp.eye(X.shape[1], dtype=backend.dtype, device=backend.device)
+        root = xp.linalg.cholesky(scatter + (ridge or 1.0) * identity)
+        W = xp.linalg.inv(root)
+
+        def evaluate(B: Array, smoothing: Array) -> tuple[Array, Array]:
+            values, gradients = objective.smoothed(B @ W, smoothing)
+            return values, gradients @ xp.matrix_transpose(W)
+
+        result = lbfgs.minimize(
+            evaluate,
+            start @ root,
+            levels=[level * self.margin for level in _LEVELS],
+            tol=self.tol,
+            max_iter=max_iter,
+            xp=xp,
+            on_check=record,
+        )
+        return StackResult(result.points @ W, result.n_iter, result.converged)
+
+    def _orthonormal(
+        self,
+        objective: ProjectionObjective,
+        start: Array,
+        max_iter: int,
+        record: Callable[[int, np.ndarray], None],
+        backend: Backend,
+    ) -> StackResult:
+        xp = backend.xp
+
+        def evaluate(A: Array) -> tuple[Array, Array]:
+            smoothing = xp.full((A.shape[0],), _LEVELS[-1] * self.margin, dtype=backend.dtype, device=backend.device)
+            return objective.smoothed(A, smoothing)
+
+        return stiefel.minimize_orthonormal(evaluate, start, tol=self.tol, max_iter=max_iter, xp=xp, on_check=record)
+
+    def _paper(
+        self,
+        objective: ProjectionObjective,
+        start: Array,
+        max_iter: int,
+        record: Callable[[int, np.ndarray], None],
+        seed: int,
+        backend: Backend,
+    ) -> StackResult:
+        penalty, looks = objective.regularizer, max(1, max_iter // 10)
+
+        def penalty_of(batch: Array) -> RowRegularizer:
+            if self.regularizer != "dec":
+                return penalty
+            centred = batch - backend.xp.mean(batch, axis=-2, keepdims=True)
+            return Decorrelation(root=centred / batch.shape[-2] ** 0.5)
+
+        def look(n_steps: int, A: Array) -> None:
+            if n_steps % looks == 0 or n_steps == max_iter:
+                record(n_steps, to_numpy(objective.exact(A)))
+
+        points = stochastic_subgradient(
+            objective.problem,
+            penalty_of,
+            self.gamma,
+            start,
+            rngs=[np.random.default_rng([seed, 2, restart]) for restart in range(self.n_restarts)],
+            n_steps=max_iter,
+            backend=backend,
+            on_check=look,
+        )
+        steps = np.full(self.n_restarts, max_iter)
+        return StackResult(points, steps, np.zeros(self.n_restarts, dtype=bool))
+
+
+def best_of_restarts(objectives: np.ndarray, scores: np.ndarray | None = None) -> list[dict[str, float]]:
+    """What 1, 2, ..., m restarts would have given: lowest objective, and the score of that restart."""
+    rows = []
+    for count in range(1, len(objectives) + 1):
+        best = int(np.argmin(objectives[:count]))
+        row = {"n_restarts": count, "objective": float(objectives[best])}
+        if scores is not None:
+            row["score"] = float(scores[best])
+        rows.append(row)
+    return rows
+
+
+def _centred(X: Array, backend: Backend) -> Array:
+    return X - backend.xp.mean(X, axis=0, keepdims=True)

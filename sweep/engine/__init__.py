@@ -1,0 +1,1 @@
+"""Runs a plan: the driver, the order of its fits, and where they run."""

@@ -1,0 +1,188 @@
+"""Fits as Ray tasks, each pinned to one GPU, or to one CPU core where there are no GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sweep.engine.executors import Finished, classify, describe_failure
+from sweep.engine.lifeline import Lifeline
+from sweep.engine.metrics import FitMetrics
+from sweep.engine.whereabouts import whereabouts, withdrawn
+from sweep.engine.worker import Order, on_shared_data, run_fit
+from sweep.errors import UserError, first_line
+from sweep.fits import FitOutcome, FitSpec, SplitData
+from sweep.remote.jobs import use_token
+
+# Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
+_AHEAD = 2
+# How often a cluster's size is asked for.
+_LOOK_SECONDS = 5.0
+_KEPT = "everything finished is kept, run the same command again when it is back"
+
+
+class RayExecutor:
+    """Submits fits to a Ray cluster: one that it starts here, or the one at `address`."""
+
+    def __init__(
+        self,
+        address: str | None,
+        *,
+        gpus_per_fit: float,
+        gpus: int = 0,
+        timeout: float | None = None,
+        one_gpu_model: bool = False,
+        function: Callable[..., FitOutcome] = run_fit,
+    ) -> None:
+        """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more.
+
+        `one_gpu_model` refuses a cluster on which times could not be compared.
+        """
+        ray = connect(address)
+        models = gpu_models(ray.nodes())
+        if one_gpu_model and len(models) > 1:
+            ray.shutdown()
+            raise UserError(
+                f"mode: benchmark needs one GPU model, the cluster has {', '.join(sorted(models))}; "
+                "take the other nodes out, or use mode: production"
+            )
+        self._ray = ray
+        self._timeout = timeout
+        self._most_gpus = gpus
+        total = self._resources()
+        self._gpus_per_fit = gpus_per_fit if total["GPU"] else 0.0
+        self._task = ray.remote(
+            num_cpus=1,
+            # The driver decides about retries, so that they are counted and charged.
+            max_retries=0,
+            # By default a GPU task's process ends with it, and every fit would pay for the start-up.
+            max_calls=0,
+        )(on_shared_data(function))
+        self._looked, self._slots = float("-inf"), 1
+        self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
+        self._running: dict[Any, tuple[FitSpec, float]] = {}
+        self._data: dict[int, Any] = {}
+        self._metrics = FitMetrics()
+        self._lifeline = Lifeline(ray)
+
+    @property
+    def slots(self) -> int:
+        """Fits that can run at the same time. Nodes come and go, so this changes."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            total, per_fit = self._resources(), self._gpus_per_fit
+            self._looked, self._slots = now, max(1, int(total["GPU"] / per_fit if per_fit else total["CPU"]))
+        return self._slots
+
+    def _resources(self) -> dict[str, float]:
+        present = self._ray.cluster_resources()
+        return {"CPU": present.get("CPU", 0.0), "GPU": max(present.get("GPU", 0.0), self._most_gpus)}
+
+    @property
+    def room(self) -> int:
+        return self.slots + _AHEAD - len(self._running)
+
+    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
+        from solvers.methods import METHODS
+
+        if id(data) not in self._data:
+            self._data[id(data)] = self._ray.put(data)
+        gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
+        order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
+        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, [self._data[id(data)]], order, warm)
+        self._running[reference] = (spec, time.monotonic())
+        self._metrics.started(self.slots)
+
+    def wait(self, seconds: float) -> list[Finished]:
+        if not self._running:
+            return []
+        references = list(self._running)
+        try:
+            ready, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
+        except ConnectionError as error:  # of a client (ray://); see Lifeline for the others
+            raise UserError(f"lost the Ray cluster: {first_line(error)}; {_KEPT}") from None
+        if ready:  # take along whatever else has finished meanwhile
+            ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
+        finished = [self._collect(reference) for reference in ready]
+        for end in finished:
+            self._metrics.ended(end)
+        return finished
+
+    def _collect(self, reference: Any) -> Finished:
+        spec, submitted = self._running.pop(reference)
+        try:
+            return Finished(spec, self._ray.get(reference))
+        except self._ray.exceptions.LocalRayletDiedError:
+            raise UserError(f"lost Ray on this machine; {_KEPT}") from None  # no fit can be submitted any more
+        except self._ray.exceptions.RayTaskError as error:
+            # Ray wraps the task's exception; its own class is a base of the wrapper's.
+            cause = error.cause if isinstance(getattr(error, "cause", None), BaseException) else error
+            return Finished(spec, None, classify(cause), first_line(cause), str(error), _ran(spec, submitted))
+        except self._ray.exceptions.RayError as error:
+            failure = describe_failure(spec, error, _ran(spec, submitted))
+            # Nearly: two clocks were read.
+            if self._timeout and failure.kind == "lost worker" and failure.seconds >= 0.9 * self._timeout:
+                return replace(failure, kind="timeout", message=f"no result after {self._timeout:g} s")
+            return failure
+
+    @property
+    def devices(self) -> list[dict[str, Any]]:
+        """Which device runs which fit now."""
+        return whereabouts()
+
+    def close(self) -> None:
+        # Ray ends the tasks of a driver that leaves. Cancelling them first would race with the shutdown,
+        # and now and then crash the driver in Ray's own core.
+        self._running.clear()
+        self._lifeline.close()
+        self._ray.shutdown()
+
+
+def _ran(spec: FitSpec, submitted: float) -> float:
+    """Seconds for which a failed attempt held its worker; it may have waited for one before."""
+    since = withdrawn(spec.key)
+    if since is None:
+        return 0.0
+    return min(max(0.0, time.time() - since), time.monotonic() - submitted)  # clocks of two machines may differ
+
+
+def gpu_models(nodes: list[dict[str, Any]]) -> set[str]:
+    """GPU models of the nodes that are up, as Ray names them."""
+    prefix = "accelerator_type:"
+    names = {name for node in nodes if node["Alive"] for name in node["Resources"]}
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def connect(address: str | None) -> Any:
+    """Ray at `address`, else the one that RAY_ADDRESS names (Ray's jobs set it), else started here."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # CPU fits must not see the GPUs
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray takes a worker back half a second after it lent it, so that one-second fits would each wait for a new one.
+    os.environ.setdefault("RAY_worker_lease_timeout_milliseconds", "10000")
+    address = address or os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options["include_dashboard"] = False
+    else:
+        use_token()
+    import ray
+
+    stop = signal.getsignal(signal.SIGTERM)
+    try:
+        # "local" and not None: the address file of a cluster that died must not be followed.
+        ray.init(address=address or "local", **options)
+    except (ConnectionError, ValueError) as error:
+        raise UserError(
+            f"--address: cannot join Ray at {address!r}: {first_line(error)}; is it up, and is its token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN?"
+        ) from None
+    # Ray puts its own handler there, which exits with 15 instead of the way that the caller chose.
+    with contextlib.suppress(ValueError):  # only the main thread may, and only there Ray did
+        signal.signal(signal.SIGTERM, stop)
+    return ray

@@ -1,0 +1,115 @@
+"""What a Ray worker runs: it checks its device, watches the clock and calls the plain function."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sweep.engine.whereabouts import announced
+from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a fit is to be run; nothing here changes its result."""
+
+    gpus: float
+    submitted: float
+    timeout: float | None = None
+    lean: bool = False  # small blocks: the first attempt ran out of memory
+
+
+class MisplacedWorkerError(RuntimeError):
+    """This process opened one GPU and was handed another."""
+
+
+@dataclass
+class _Worker:
+    """State of this worker process: its start-up is paid once."""
+
+    warm: bool = False
+    devices: str | None = None  # what Ray gave the process when it opened its GPU
+    has_gpu: bool = False
+
+
+_WORKER = _Worker()
+
+
+def on_shared_data(function: Callable[..., FitOutcome]) -> Callable[..., FitOutcome]:
+    """`function` as a task that gets a reference to the data, in a list, in place of the data.
+
+    Ray resolves a bare reference for every task anew, which costs as much as all else about a task.
+    """
+
+    def task(spec: FitSpec, reference: list[Any], order: Order, warm: Any = None) -> FitOutcome:
+        return function(spec, _shared_data(reference[0]), order, warm)
+
+    return task
+
+
+@lru_cache(maxsize=1)
+def _shared_data(reference: Any) -> SplitData:
+    """The data behind a reference, kept until another split's are asked for."""
+    import ray
+
+    data: SplitData = ray.get(reference)
+    return data
+
+
+def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> FitOutcome:
+    """Run one fit on the device that Ray gave to this task."""
+    began = time.time()
+    if order.timeout is not None:
+        # A thread of the C library: it ends the process even if the fit never returns to Python.
+        faulthandler.dump_traceback_later(order.timeout, exit=True)
+    try:
+        with announced(spec.key, spec.label, order.gpus):
+            startup = _prepare(order.gpus)
+            outcome = fit_and_score(
+                spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", warm=warm, lean=order.lean
+            )
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return outcome.with_seconds(startup=startup, queue=max(0.0, began - order.submitted))
+
+
+def _prepare(gpus: float) -> float:
+    """Check the device; import everything and open the GPU the first time. Returns the seconds it took."""
+    start = time.perf_counter()
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    seen = [device for device in devices.split(",") if device and device != "-1"]
+    expected = max(1, int(gpus)) if gpus else 0
+    if len(seen) != expected:
+        raise RuntimeError(f"expected {expected} visible GPU(s) for this task, got {devices!r}")
+    if not _WORKER.warm:
+        _warm_up(gpus)
+        _WORKER.devices = devices
+        return time.perf_counter() - start
+    if _WORKER.has_gpu and devices != _WORKER.devices:
+        # CUDA keeps the device it opened first, whatever the variable says later: let a fresh process do it.
+        threading.Timer(0.1, os._exit, [0]).start()  # after Ray has taken the exception
+        raise MisplacedWorkerError(f"opened GPU {_WORKER.devices!r}, was handed {devices!r}")
+    return 0.0
+
+
+def _warm_up(gpus: float) -> None:
+    from threadpoolctl import threadpool_limits
+
+    import solvers.convex.mdml
+    import solvers.projection.pdml
+    import solvers.scores.retrieval  # noqa: F401
+    from solvers.backend import gpu_count
+
+    threadpool_limits(1)  # for the life of this worker: one fit, one core
+    _WORKER.has_gpu = bool(gpus) and gpu_count() > 0
+    if _WORKER.has_gpu:
+        import cupy
+
+        cupy.zeros(1).sum().item()  # makes the device context
+    _WORKER.warm = True

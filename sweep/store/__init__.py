@@ -1,0 +1,1 @@
+"""What is kept: the home, its ledger, artifacts, results, MLflow."""

@@ -1,0 +1,1 @@
+"""What to fit, and how many: sweep files, plans, strategies, forecasts."""

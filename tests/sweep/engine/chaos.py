@@ -1,0 +1,125 @@
+"""A multi-node Ray on this machine, and the means to kill any part of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.sweep.engine.test_kill import committed
+
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    # Find out about a dead node in seconds, not in a minute.
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_initial_delay_ms": "0",
+}
+
+
+class Pool:
+    """A head without GPUs and worker nodes with one declared GPU each, as separate raylets."""
+
+    def __init__(self, nodes: int) -> None:
+        from ray.cluster_utils import Cluster
+
+        os.environ.update(ENVIRONMENT)
+        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
+        self.address = str(self._cluster.address)
+        self._nodes = [self._add() for _ in range(nodes)]
+
+    def _add(self) -> Any:
+        return self._cluster.add_node(num_cpus=2, num_gpus=1)
+
+    def kill_node(self, choice: random.Random) -> None:
+        """End a node without a word, and let another one join."""
+        node = self._nodes.pop(choice.randrange(len(self._nodes)))
+        self._cluster.remove_node(node, allow_graceful=False)
+        self._nodes.append(self._add())
+
+    def kill_head(self) -> None:
+        """End every process of the head without a word: the cluster is gone."""
+        for processes in self._cluster.head_node.all_processes.values():
+            for process in processes:
+                process.process.kill()
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+def kill_worker(choice: random.Random) -> bool:
+    """Kill one process that is running a fit; False if there was none."""
+    workers = busy_workers()
+    if not workers:
+        return False
+    try:
+        choice.choice(workers).send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def busy_workers() -> list[psutil.Process]:
+    """Processes that are running a fit now."""
+    # Only descendants of this process: another sweep on the machine is none of our business.
+    return [process for process in psutil.Process().children(recursive=True) if _runs_a_fit(process)]
+
+
+def _runs_a_fit(process: psutil.Process) -> bool:
+    try:
+        title = " ".join(process.cmdline())
+    except psutil.Error:  # gone meanwhile
+        return False
+    return title.startswith("ray::") and "dml-" in title
+
+
+def start(file: Path, home: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    with (home.parent / f"{home.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sweep", "run", str(file), "--home", str(home), *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=os.environ | ENVIRONMENT,
+        )
+
+
+def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int) -> list[str]:
+    """Run a sweep to its end while killing workers, nodes and the driver; returns what was killed."""
+    choice = random.Random(seed)
+    plan = (["worker", "driver", "node", "worker"] * kills)[:kills]
+    choice.shuffle(plan)
+    done: list[str] = []
+    process = start(file, home, "--address", pool.address)
+    before: dict[str, float] = {}
+    deadline = time.monotonic() + 120 + 40 * kills
+    while True:
+        assert time.monotonic() < deadline, done
+        if process.poll() is not None:
+            if len(done) >= kills or process.returncode == 0:
+                break
+            process = start(file, home, "--address", pool.address)
+        time.sleep(choice.uniform(0.5, 3.0))
+        # A kill counts only in the middle of the work; the start of a driver has tests of its own.
+        if len(done) >= kills or not busy_workers():
+            continue
+        victim = plan[len(done)]
+        if victim == "worker" and not kill_worker(choice):
+            continue
+        if victim == "node":
+            pool.kill_node(choice)
+        if victim == "driver":
+            process.kill()
+            process.wait()
+        done.append(victim)
+        after = committed(home)
+        assert before.items() <= after.items()  # nothing lost, nothing written anew
+        before = after
+    return done

@@ -1,0 +1,86 @@
+"""Each task sees exactly the device it was given, and CPU work sees none. GPUs are declared, not real."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweep.engine.ray_executor import RayExecutor
+from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
+from tests.sweep.store.test_ledger import spec
+
+pytestmark = pytest.mark.serial
+
+
+def probe(fit: FitSpec, data: SplitData, order: Any, warm: Any = None) -> FitOutcome:
+    """Report what a task sees instead of fitting."""
+    import ray
+
+    began = time.time()
+    time.sleep(0.3)
+    place = {
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "given": ",".join(map(str, ray.get_gpu_ids())),
+        "pid": os.getpid(),
+        "writable": bool(data.X_train.flags.writeable),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+    return FitOutcome(FitRecord(fit.key, {"auc_all": 0.5}, {}, {"solve": time.time() - began}, place, began), {})
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[tuple[FitSpec, FitRecord]]:
+    """Twelve GPU fits and four CPU fits on one node with four declared GPUs."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "1"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "num_gpus": 4})
+    try:
+        executor = RayExecutor(cluster.address, gpus_per_fit=1, function=probe)
+        zeros = np.zeros((4, 2)), np.zeros(4, dtype=int)
+        data = SplitData(*zeros, *zeros, fold_of=np.zeros(4, dtype=int), class_sizes=np.array([4]))
+        waiting = [replace(spec(), seed=k, method="ilhd" if k % 4 == 3 else "mdml-csfn") for k in range(16)]
+        found = []
+        assert executor.slots == 4
+        while waiting or len(found) < 16:
+            while waiting and executor.room > 0:
+                executor.submit(waiting.pop(), data)
+            for finished in executor.wait(1.0):
+                assert finished.outcome is not None, finished.message
+                found.append((finished.spec, finished.outcome.record))
+        return found
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_a_gpu_fit_sees_exactly_its_own_device(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
+    on_gpu = [record for fit, record in outcomes if fit.method != "ilhd"]
+    assert {record.place["visible"] for record in on_gpu} <= {"0", "1", "2", "3"}
+    assert len({record.place["visible"] for record in on_gpu}) > 1
+    assert all(record.place["visible"] == record.place["given"] for record in on_gpu)
+
+
+def test_two_fits_never_share_a_device_at_a_time(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
+    on_gpu = sorted((r for fit, r in outcomes if fit.method != "ilhd"), key=lambda r: r.started)
+    for earlier, later in itertools.pairwise(on_gpu):
+        overlap = later.started < earlier.started + earlier.seconds["solve"] - 0.01
+        assert not (overlap and later.place["visible"] == earlier.place["visible"])
+
+
+def test_a_cpu_fit_sees_no_gpu(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
+    assert {record.place["visible"] for fit, record in outcomes if fit.method == "ilhd"} == {""}
+
+
+def test_data_is_shared_read_only_and_processes_are_reused(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
+    assert not any(record.place["writable"] for _, record in outcomes)
+    assert len({record.place["pid"] for _, record in outcomes}) < len(outcomes)
+    assert {record.place["threads"] for _, record in outcomes} == {"1"}
