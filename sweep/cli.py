@@ -8,9 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from sweep import __version__
-
-EXIT_DONE, EXIT_FAILED_FITS, EXIT_USER_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
+from sweep import __version__, exits
 
 SPEC_HELP = "a preset's name (quickstart, ...) or the path of a sweep file (YAML)"
 
@@ -25,13 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(getattr(commands, options.command)(options))
     except UserError as error:
         _say(f"sweep: {error}")
-        return EXIT_USER_ERROR
+        return exits.USER_ERROR
     except KeyboardInterrupt:
         _say("sweep: interrupted; everything finished is kept, run the same command again to go on")
-        return EXIT_INTERRUPTED
+        return exits.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
+        return exits.DONE
 
 
 def _say(message: str) -> None:

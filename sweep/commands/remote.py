@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR, build_parser
+from sweep import exits
+from sweep.cli import build_parser
 from sweep.commands.printing import print_json, print_table
 from sweep.commands.running import plan, renamed, say_where_next
 from sweep.commands.shared import open_home, print_sweep, say
@@ -20,7 +21,7 @@ def data(options: Namespace) -> int:
     home.create()
     path = prepare(options.dataset, options.source, cache=home.data, progress=say)
     say(f"{options.dataset}: ready ({path.name})")
-    return EXIT_DONE
+    return exits.DONE
 
 
 def submit(options: Namespace) -> int:
@@ -41,11 +42,11 @@ def submit(options: Namespace) -> int:
     with job_server(options.address, options.cluster) as client:
         job = submitting.submit(client, spec, options.remote_home, say)
         if options.detach:
-            return EXIT_DONE
+            return exits.DONE
         if not submitting.attach(client, job, say):
-            return EXIT_INTERRUPTED
+            return exits.INTERRUPTED
         code = exit_code(client, job)
-        if code == EXIT_USER_ERROR:
+        if code == exits.USER_ERROR:
             return code
         names = fetching.fetch(client, home, options.remote_home)
     fetching.record_in_mlflow(home, names)
@@ -66,7 +67,7 @@ def fetch(options: Namespace) -> int:
         names = fetching.fetch(client, home, options.remote_home)
     fetching.record_in_mlflow(home, names)
     say(f"{options.home}: {', '.join(names) or home.ledger_setting}")
-    return EXIT_DONE
+    return exits.DONE
 
 
 def doctor(options: Namespace) -> int:
@@ -86,4 +87,4 @@ def doctor(options: Namespace) -> int:
             print_table(problems, title="problems")
         else:
             say("no problems found")
-    return EXIT_FAILED_FITS if problems else EXIT_DONE
+    return exits.FAILED_FITS if problems else exits.DONE

@@ -9,8 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from sweep import __version__
-from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS
+from sweep import __version__, exits
 from sweep.commands.printing import print_json, print_table
 from sweep.commands.shared import print_sweep, say
 from sweep.engine.progress import duration
@@ -64,7 +63,7 @@ def run(options: Namespace) -> int:
         say(f"failed: {failure.label}: {failure.kind}: {failure.message}")
     if not options.json:
         say_where_next(options.home, spec.name)
-    return EXIT_FAILED_FITS if failures else EXIT_DONE
+    return exits.FAILED_FITS if failures else exits.DONE
 
 
 def _say_prediction(home: Home, name: str, driver: Any, progress: Any) -> None:
@@ -118,13 +117,13 @@ def plan(options: Namespace) -> int:
         home.write_state(f"{spec.name}.forecast", {"wall_seconds": estimate.wall_seconds})
     if options.json:
         print_json({"fits": rows, "refused": refused, "forecast": vars(estimate) if known else None})
-        return EXIT_DONE
+        return exits.DONE
     print_table(rows, title=f"{spec.name}: {sum(r['fits'] + r['refits'] for r in rows)} fits")
     if refused:
         print_table(refused, title="refused")
     if not known:
         say("How long it takes is not known yet: --pilot runs a few of the fits (they are kept) and estimates it")
-        return EXIT_DONE
+        return exits.DONE
     low, expected, high = estimate.busy_hours
     print_table([{"left to compute": f"{expected:.3g} worker-hours", "between": f"{low:.3g}", "and": f"{high:.3g}"}])
     print_table(
@@ -133,7 +132,7 @@ def plan(options: Namespace) -> int:
             for n, (low, expected, high) in estimate.wall_seconds.items()
         ]
     )
-    return EXIT_DONE
+    return exits.DONE
 
 
 def _run_pilot(options: Namespace, spec: Any, home: Home, made: Any) -> None:

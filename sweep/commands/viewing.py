@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 from typing import Any
 
-from sweep.cli import EXIT_DONE
+from sweep import exits
 from sweep.commands.printing import print_json, print_table, write_csv
 from sweep.commands.shared import check_name, open_home, print_rows, print_sweep, say
 from sweep.store.home import Home
@@ -19,7 +19,7 @@ def status(options: Namespace) -> int:
 
         with job_server(options.address, options.cluster) as client:
             print_rows(job_rows(client, options.name), options.json)
-        return EXIT_DONE
+        return exits.DONE
     home, ledger = open_home(options.home)
     names = [options.name] if options.name else list(ledger.sweeps())
     if options.watch:
@@ -50,7 +50,7 @@ def status(options: Namespace) -> int:
             }
         )
     print_rows(rows, options.json)
-    return EXIT_DONE
+    return exits.DONE
 
 
 def results(options: Namespace) -> int:
@@ -68,7 +68,7 @@ def results(options: Namespace) -> int:
         write_csv(rows)
     else:
         print_table(rows)
-    return EXIT_DONE
+    return exits.DONE
 
 
 def _add_fits_to_match_grid(ledger: Any, name: str, rows: list[dict[str, Any]]) -> None:
@@ -94,7 +94,7 @@ def compare(options: Namespace) -> int:
     _, ledger = open_home(options.home)
     check_name(ledger, options.name)
     print_sweep(ledger, options.name, as_json=options.json, refuse=True)
-    return EXIT_DONE
+    return exits.DONE
 
 
 def methods(options: Namespace) -> int:
@@ -115,7 +115,7 @@ def methods(options: Namespace) -> int:
         for method in METHODS.values()
     ]
     print_rows(rows, options.json)
-    return EXIT_DONE
+    return exits.DONE
 
 
 def datasets(options: Namespace) -> int:
@@ -123,7 +123,7 @@ def datasets(options: Namespace) -> int:
     from sweep.datasets import describe_datasets
 
     print_rows(describe_datasets(cache=Home(options.home).data), options.json)
-    return EXIT_DONE
+    return exits.DONE
 
 
 def ui(options: Namespace) -> int:
@@ -149,7 +149,7 @@ def report(options: Namespace) -> int:
     )
     say(f"{options.name}: {len(paths) - 1} tables and figures in {paths[1].parent}")
     print(paths[0])  # noqa: T201
-    return EXIT_DONE
+    return exits.DONE
 
 
 def export(options: Namespace) -> int:
@@ -163,4 +163,4 @@ def export(options: Namespace) -> int:
         register=options.register, note=say,
     )  # fmt: skip
     print(folder)  # noqa: T201
-    return EXIT_DONE
+    return exits.DONE

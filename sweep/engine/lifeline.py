@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from sweep.cli import EXIT_USER_ERROR
+from sweep import exits
 
 _LOOK_SECONDS = 1.0
 _RAYS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
@@ -44,7 +44,7 @@ class Lifeline:
                     "answer); everything finished is kept, run the same command again when it is back\n"
                 )
                 sys.stderr.flush()
-                os._exit(EXIT_USER_ERROR)  # every commit is on the disk, and the kernel drops the lock on the home
+                os._exit(exits.USER_ERROR)  # every commit is on the disk, and the kernel drops the lock on the home
 
     def _answers(self) -> bool:
         host, _, port = self._address.rpartition(":")

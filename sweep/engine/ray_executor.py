@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sweep.engine.cluster import connect
 from sweep.engine.executors import Finished, classify, describe_failure
 from sweep.engine.lifeline import Lifeline
 from sweep.engine.metrics import FitMetrics
@@ -18,7 +15,6 @@ from sweep.engine.whereabouts import whereabouts, withdrawn
 from sweep.engine.worker import Order, on_shared_data, run_fit
 from sweep.errors import UserError, first_line
 from sweep.fits import FitOutcome, FitSpec, SplitData
-from sweep.remote.jobs import use_token
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
 _AHEAD = 2
@@ -157,32 +153,3 @@ def gpu_models(nodes: list[dict[str, Any]]) -> set[str]:
     prefix = "accelerator_type:"
     names = {name for node in nodes if node["Alive"] for name in node["Resources"]}
     return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-
-
-def connect(address: str | None) -> Any:
-    """Ray at `address`, else the one that RAY_ADDRESS names (Ray's jobs set it), else started here."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # CPU fits must not see the GPUs
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray takes a worker back half a second after it lent it, so that one-second fits would each wait for a new one.
-    os.environ.setdefault("RAY_worker_lease_timeout_milliseconds", "10000")
-    address = address or os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        options["include_dashboard"] = False
-    else:
-        use_token()
-    import ray
-
-    stop = signal.getsignal(signal.SIGTERM)
-    try:
-        # "local" and not None: the address file of a cluster that died must not be followed.
-        ray.init(address=address or "local", **options)
-    except (ConnectionError, ValueError) as error:
-        raise UserError(
-            f"--address: cannot join Ray at {address!r}: {first_line(error)}; is it up, and is its token in "
-            "~/.ray/auth_token or RAY_AUTH_TOKEN?"
-        ) from None
-    # Ray puts its own handler there, which exits with 15 instead of the way that the caller chose.
-    with contextlib.suppress(ValueError):  # only the main thread may, and only there Ray did
-        signal.signal(signal.SIGTERM, stop)
-    return ray

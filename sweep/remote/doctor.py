@@ -173,7 +173,7 @@ def _describe(device: dict[str, Any]) -> str:
 
 def look(address: str | None, *, gpus: int, wait: float, urls: dict[str, str]) -> list[Node]:
     """Join the cluster (or start a Ray here), wait for its GPUs and examine every node."""
-    from sweep.engine.ray_executor import connect
+    from sweep.engine.cluster import connect
 
     ray = connect(address)
     try:

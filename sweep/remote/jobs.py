@@ -15,20 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sweep.cli import EXIT_DONE, EXIT_FAILED_FITS, EXIT_INTERRUPTED, EXIT_USER_ERROR
+from sweep import exits
+from sweep.engine.cluster import use_token
 from sweep.errors import UserError
 
 _TUNNEL_SECONDS = 60
 # What `sweep run` writes now and then, and at the end.
 _PROGRESS = re.compile(r"^[a-z0-9._-]+: (\d+(?:/\d+ fits, | fits computed, ).*)$", re.MULTILINE)
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
-
-
-def use_token() -> None:
-    """Send Ray's token where this user has one; Ray itself does so only with RAY_AUTH_MODE=token."""
-    sources = (os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH"))
-    if any(sources) or (Path.home() / ".ray" / "auth_token").exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 @contextlib.contextmanager
@@ -143,11 +137,11 @@ def exit_code(client: Any, job: str) -> int:
     """What the job's command returned: Ray's own client says 1 for anything but 0."""
     info = client.get_job_info(job)
     if info.status == "SUCCEEDED":
-        return EXIT_DONE
+        return exits.DONE
     if info.status == "STOPPED":
-        return EXIT_INTERRUPTED
-    known = (EXIT_FAILED_FITS, EXIT_USER_ERROR, EXIT_INTERRUPTED)
-    return info.driver_exit_code if info.driver_exit_code in known else EXIT_FAILED_FITS
+        return exits.INTERRUPTED
+    known = (exits.FAILED_FITS, exits.USER_ERROR, exits.INTERRUPTED)
+    return info.driver_exit_code if info.driver_exit_code in known else exits.FAILED_FITS
 
 
 def sweep_jobs(client: Any, name: str | None = None) -> list[Any]:

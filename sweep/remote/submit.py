@@ -1,14 +1,9 @@
-"""Hands a sweep to a Ray cluster as a job, and attaches to it if it runs there already.
-
-`ray submit` copies this one file to the head and runs it there, where the project is installed:
-called that way it is the `sweep` command on the cluster's own Ray.
-"""
+"""Hands a sweep to a Ray cluster as a job, and attaches to it if it runs there already."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import re
 import shlex
 import shutil
@@ -128,10 +123,3 @@ def attach(client: Any, job: str, say: Callable[[str], None]) -> bool:
 def _last_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
-
-
-if __name__ == "__main__":
-    from sweep.cli import main
-
-    os.environ.setdefault("RAY_ADDRESS", "auto")
-    sys.exit(main())

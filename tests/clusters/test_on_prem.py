@@ -93,7 +93,7 @@ def test_the_chapter_works_word_for_word(shell: Shell, lab: hosts.Lab) -> None:
 def test_ray_submit_uses_both_hosts_and_gives_the_results_of_a_local_run(shell: Shell, lab: hosts.Lab) -> None:
     write_sweep(shell.folder, name="both", seed=1, **LONG)
     shell.run("ray rsync-up clusters/on-prem.yaml my.yaml '~/my.yaml'")
-    shell.run("ray submit clusters/on-prem.yaml sweep/remote/submit.py -- run my.yaml")
+    shell.run("ray submit clusters/on-prem.yaml clusters/run_on_head.py -- run my.yaml")
     shell.run("sweep fetch --cluster clusters/on-prem.yaml --home fetched")
     assert records(shell.folder / "fetched", "both") == local_run(shell, "both")
     assert hosts_used(shell.folder / "fetched", "both") == {"head", "worker"}
