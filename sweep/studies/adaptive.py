@@ -1,8 +1,9 @@
 """Adaptive search with Optuna behind the same interface as the grid.
 
-Trials are asked in batches of a fixed size and told in the order of their numbers once a whole
-batch is in, with a sampler seeded by the trial's number: what is asked next depends on scores
-alone, never on which fit happened to finish first, so a killed study ends like an undisturbed one.
+Up to `window` trials run at a time. Trial n is asked for when trial n - window has ended, and the sampler, seeded by n,
+knows exactly the trials up to that one: what is asked next depends on scores alone, never on which fit happened
+to finish first. So the records in the ledger determine the study, which is kept nowhere else: a killed one ends like an
+undisturbed one.
 
 With `prune_folds` a trial's folds run one after the other and a pruner may end it early; a method
 with restarts is screened on one restart per fold first and gets all of them only if it survives.
@@ -11,101 +12,101 @@ with restarts is screened on one restart per fold first and gets all of them onl
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.trial import TrialState
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
 
 from sweep.errors import UserError
-from sweep.fits import FitSpec
+from sweep.fits import FitSpec, Select, Trial, choose, mean
 from sweep.seeds import derive_seed
-from sweep.studies.grid import Trial
-from sweep.studies.spec import Grid, Optuna
+from sweep.studies.base import Size, Told
+from sweep.studies.spec import Optuna, Range
 
-BATCH = 4
-
-Scores = Mapping[Trial, Mapping[int, float]]
+Observations = Mapping[Trial, Mapping[int, float]]
 
 
 @dataclass
 class _Running:
-    """A trial that is being evaluated."""
+    """A trial that was asked for, by its number."""
 
     number: int
     trial: Trial
     screened: dict[int, float | None] = field(default_factory=dict)
     scores: dict[int, float | None] = field(default_factory=dict)
     state: TrialState | None = None  # how it ended
+    same_as: _Running | None = None  # an earlier trial with the same values, up to rounding
+
+    @property
+    def ended(self) -> _Running | None:
+        """What decided its end; None while it runs."""
+        origin = self.same_as or self
+        return origin if origin.state is not None else None
+
+    def seen(self) -> dict[int, float]:
+        """Scores by fold as the pruner sees them."""
+        return {fold: score for fold, score in (self.screened or self.scores).items() if score is not None}
 
 
-class OptunaStudy:
-    """One method on one split, tuned by an Optuna study that lives in `storage`.
+class AdaptiveStudy:
+    """One method on one split, tuned by Optuna.
 
     Parameters
     ----------
-    template : the refit, with gamma and rank still open.
-    grid : its smallest and largest values bound the search; what is not tuned has one value, None.
-    observations : finished trials of the same method and split, known at no cost.
+    template : the refit, with the trial still open.
+    space : distribution of each hyperparameter.
+    observations : finished trials of the same method and split that another sweep computed.
     """
 
     def __init__(
         self,
         template: FitSpec,
-        grid: Grid,
-        tuned: tuple[str, ...],
+        space: Mapping[str, BaseDistribution],
         options: Optuna,
-        storage: Any,
-        observations: Callable[[], Scores],
-        sweep: str,
+        *,
+        select: Select = "best",
+        observations: Callable[[], Observations] = dict,
     ) -> None:
-        self.template, self.options = template, options
-        self._space: dict[str, Any] = {}
-        if "gamma" in tuned:
-            self._space["gamma"] = optuna.distributions.FloatDistribution(grid.gamma[0], grid.gamma[-1], log=True)
-        if "rank" in tuned:
-            self._space["rank"] = optuna.distributions.IntDistribution(grid.rank[0], grid.rank[-1], log=True)
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(
-            study_name=f"{sweep}/{template.dataset}/{template.split}/{template.method}",
-            storage=storage,
-            direction="maximize",
-            load_if_exists=True,
-            pruner=_pruner(options),
-        )
+        self.template, self.options, self.select = template, options, select
+        self.space = dict(space)
         self._observations = observations
-        self._asked = 0
-        self._batch: dict[Trial, _Running] = {}
-        self._finished: dict[Trial, float] = {}
+        self._window = min(16, max(4, options.trials // 4))
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     @property
-    def planned(self) -> int:
-        return 0  # what it asks for depends on what it finds
+    def size(self) -> Size:
+        folds, restarts = self.template.folds, self.template.restarts
+        screens = self.options.trials * folds if self._screens and restarts > 1 else 0
+        tasks = self.options.trials * folds + screens + 1
+        return Size(tasks, (self.options.trials * folds + 1) * restarts + screens, exact=False)
 
     def start(self) -> list[FitSpec]:
-        if not self._study.trials:
-            self._observe()
-        self._finished = {
-            _trial_of(t.params): t.value
-            for t in self._study.trials
-            if t.user_attrs.get("observed") and t.value is not None
-        }
-        known = [Trial(t.gamma, t.rank) for t in self._finished]
-        return [self._fit(trial, fold) for trial in known for fold in range(self.template.folds)] + self._next_batch()
+        self._study = _new_study(self.template.maximize)
+        self._asked: list[_Running] = []
+        self._told = 0  # trials whose end Optuna knows: always the first ones
+        self._refitted = False
+        known = self._observe()
+        return [self._fit(trial, fold) for trial in known for fold in range(self.template.folds)] + self._ask_more()
 
-    def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
-        running = self._batch.get(Trial(spec.gamma, spec.rank))
-        if spec.fold is None or running is None:  # the refit, or a trial that was known before
+    def tell(self, spec: FitSpec, told: Told | None) -> list[FitSpec]:
+        running = next((r for r in self._asked if r.trial == spec.trial and r.same_as is None), None)
+        if spec.fold is None or running is None or running.state is not None:  # the refit, or an observation
             return []
+        score = None if told is None else told.value
         screening = self._screens and spec.restarts == self._screening_restarts
         (running.screened if screening else running.scores)[spec.fold] = score
-        following = self._advance(running, spec.fold, score, screening)
-        if all(r.state is not None for r in self._batch.values()):
-            self._tell_batch()
-            following += self._next_batch()
-        return following
+        return self._advance(running, spec.fold, score, screening) + self._ask_more()
+
+    def withdrawn(self) -> list[str]:
+        return []
 
     # -- a trial's course -----------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class OptunaStudy:
             running.state = TrialState.FAIL
             return []
         if screening:
-            if self._is_pruned(running, fold, score):
+            if self._is_pruned(running):
                 running.state = TrialState.PRUNED
                 return []
             if fold + 1 < self.template.folds:
@@ -137,109 +138,142 @@ class OptunaStudy:
                 return [self._fit(running.trial, f) for f in range(self.template.folds)]
             running.scores = dict(running.screened)
         if len(running.scores) == self.template.folds:
-            failed = any(value is None for value in running.scores.values())
-            running.state = TrialState.FAIL if failed else TrialState.COMPLETE
+            running.state = TrialState.COMPLETE
         return []
 
-    def _is_pruned(self, running: _Running, fold: int, score: float) -> bool:
-        """The pruner's word on a fold, kept in the study: a replay must not ask again."""
-        stored = self._study.trials[running.number]
-        decided = stored.user_attrs.get("decided_folds", 0)
-        if fold >= decided:
-            trial = optuna.trial.Trial(self._study, stored._trial_id)
+    def _is_pruned(self, running: _Running) -> bool:
+        """The pruner's word, given the trials that were known when this one was asked for."""
+        known = [t for t in self._asked[: self._known_to(running.number)] if _completed(t)]
+        if self.options.pruner == "wilcoxon":  # it looks at the best one only
+            known = sorted(known, key=self._mean, reverse=self.template.maximize)[:1]
+        study = _new_study(self.template.maximize, _pruner(self.options))
+        study.add_trials([self._frozen(t) for t in known])
+        trial = study.ask(self.space)
+        for fold, score in sorted(running.seen().items()):
             trial.report(score, fold)
-            if trial.should_prune():
-                trial.set_user_attr("pruned_at", fold)
-            trial.set_user_attr("decided_folds", fold + 1)
-            stored = self._study.trials[running.number]
-        return bool(stored.user_attrs.get("pruned_at") == fold)
+        return bool(trial.should_prune())
 
-    # -- batches --------------------------------------------------------------------------------
+    # -- asking ---------------------------------------------------------------------------------
 
-    def _next_batch(self) -> list[FitSpec]:
-        """Ask for the next trials, or for the refit when there are enough."""
-        observed = sum(1 for t in self._study.trials if t.user_attrs.get("observed"))
-        self._batch = {}
+    def _known_to(self, number: int) -> int:
+        """How many trials have ended, as far as trial `number` may know."""
+        return max(0, number - self._window + 1)
+
+    def _ask_more(self) -> list[FitSpec]:
+        """Ask for as many trials as may run; for the refit when all have ended."""
         fits: list[FitSpec] = []
-        while not fits and self._asked < self.options.trials:
-            for _ in range(min(BATCH, self.options.trials - self._asked)):
-                number = observed + self._asked
-                self._asked += 1
-                trial = self._ask(number)
-                if trial in self._finished or trial in self._batch:  # asked before, up to rounding
-                    known = self._finished.get(trial)
-                    state = TrialState.FAIL if known is None else TrialState.COMPLETE
-                    self._study.tell(number, known, state=state, skip_if_finished=True)
-                    continue
-                running = self._batch[trial] = _Running(number, trial)
+        while not self._over and all(t.ended for t in self._asked[: self._known_to(len(self._asked))]):
+            running = self._ask(len(self._asked))
+            self._asked.append(running)
+            if running.same_as is None:
                 fits += self._begin(running)
-        return fits or self._refit()
+        if not fits and self._over and not self._refitted and all(t.ended for t in self._asked):
+            self._refitted = True
+            return self._refit()
+        return fits
 
-    def _ask(self, number: int) -> Trial:
-        trials = self._study.trials
-        if number < len(trials):  # asked before a crash, or by an earlier run
-            return _trial_of(trials[number].params)
-        seed = derive_seed(self.template.seed, self._study.study_name, number)
-        self._study.sampler = _sampler(self.options.sampler, seed)
-        return _trial_of(self._study.ask(self._space).params)
+    @property
+    def _over(self) -> bool:
+        """Whether no further trial is asked for."""
+        asked = len(self._asked)
+        if asked >= self.options.trials:
+            return True
+        patience, known = self.options.patience, self._asked[: self._known_to(asked)]
+        if patience is None or len(known) <= patience or not all(t.ended for t in known):
+            return False
+        sign = 1.0 if self.template.maximize else -1.0
+        best = [max((sign * self._mean(t) for t in part if _completed(t)), default=float("-inf"))
+                for part in (known[:-patience], known)]  # fmt: skip
+        return best[1] - best[0] < self.options.improvement
 
-    def _tell_batch(self) -> None:
-        for running in sorted(self._batch.values(), key=lambda r: r.number):
-            value = None
-            if running.state == TrialState.COMPLETE:
-                value = sum(score for score in running.scores.values() if score is not None) / self.template.folds
-                self._finished[running.trial] = value
-            self._study.tell(running.number, value, state=running.state, skip_if_finished=True)
+    def _ask(self, number: int) -> _Running:
+        for ended in self._asked[self._told : self._known_to(number)]:
+            self._tell(ended)
+        self._study.sampler = _sampler(self.options.sampler, derive_seed(self.template.seed, *self.template.study, number))
+        trial = _readable(self._study.ask(self.space).params)
+        twin = next((r for r in self._asked if r.trial == trial and r.same_as is None), None)
+        return _Running(number, trial, same_as=twin)
+
+    def _tell(self, running: _Running) -> None:
+        ended = running.ended
+        assert ended is not None
+        value = self._mean(ended) if ended.state == TrialState.COMPLETE else None
+        self._study.tell(self._observed + running.number, value, state=ended.state)
+        self._told += 1
 
     def _refit(self) -> list[FitSpec]:
-        if not self._finished:
-            return []
-        best = max(self._finished, key=lambda t: (self._finished[t], -(t.rank or 0), t.gamma or 0.0))
-        return [self._fit(best, None)]
+        scores: dict[Trial, Mapping[int, float | None]] = {t.trial: t.scores for t in self._asked if _completed(t)}
+        scores |= self._known
+        best = choose(scores, self.template.folds, maximize=self.template.maximize, select=self.select)
+        return [] if best is None else [self._fit(best, None)]
 
-    def _observe(self) -> None:
-        """Hand finished trials of earlier sweeps to the study."""
-        for trial, scores in sorted(self._observations().items()):
-            params = {
-                name: value for name, value in (("gamma", trial.gamma), ("rank", trial.rank)) if name in self._space
-            }
-            inside = all(self._space[name]._contains(value) for name, value in params.items())
+    def _observe(self) -> list[Trial]:
+        """Hand finished trials of other sweeps to the study."""
+        self._known: dict[Trial, Mapping[int, float]] = {}
+        for trial, scores in sorted(self._observations().items(), key=lambda entry: entry[0].label):
+            values = dict(trial.values)
+            inside = set(values) == set(self.space) and all(self.space[n]._contains(v) for n, v in values.items())
             if inside and len(scores) == self.template.folds:
-                self._study.add_trial(
-                    optuna.trial.create_trial(
-                        params=params,
-                        distributions=self._space,
-                        value=sum(scores.values()) / len(scores),
-                        intermediate_values=dict(scores),
-                        user_attrs={"observed": True},
-                    )
-                )
+                self._known[trial] = scores
+                self._study.add_trial(self._frozen(_Running(0, trial, scores=dict(scores), state=TrialState.COMPLETE)))
+        self._observed = len(self._known)
+        return list(self._known)
 
-    def _fit(self, trial: Trial, fold: int | None, restarts: int | None = None) -> FitSpec:
-        return replace(
-            self.template,
-            gamma=trial.gamma,
-            rank=trial.rank,
-            fold=fold,
-            restarts=restarts or self.template.restarts,
+    def _mean(self, running: _Running) -> float:
+        return mean(score for score in running.scores.values() if score is not None)
+
+    def _frozen(self, running: _Running) -> FrozenTrial:
+        return optuna.trial.create_trial(
+            params=dict(running.trial.values),
+            distributions=self.space,
+            value=self._mean(running),
+            intermediate_values=running.seen(),
         )
 
+    def _fit(self, trial: Trial, fold: int | None, restarts: int | None = None) -> FitSpec:
+        return replace(self.template, trial=trial, fold=fold, restarts=restarts or self.template.restarts)
 
-def open_storage(setting: str, folder: Path) -> Any:
-    """Where studies live: a journal file under the home, or a database by URL."""
-    if setting != "journal":
-        return optuna.storages.RDBStorage(setting)
-    folder.mkdir(parents=True, exist_ok=True)
-    from optuna.storages.journal import JournalFileBackend
+    def mirror(self, storage: str) -> None:
+        """Write the study as it stands into an Optuna storage, for optuna-dashboard and the like."""
+        name = "/".join(map(str, self.template.study))
+        try:
+            with_name = [s.study_name for s in optuna.get_all_study_summaries(storage)]
+            if name in with_name:
+                optuna.delete_study(study_name=name, storage=storage)
+            kept = optuna.create_study(study_name=name, storage=storage, direction=self._study.direction.name.lower())
+            kept.add_trials([t for t in self._study.trials if t.state.is_finished()])
+        except Exception as error:  # whatever the storage's driver raises: the sweep does not depend on it
+            raise UserError(f"search.optuna.storage: cannot write the study: {type(error).__name__}") from None
 
-    backend = JournalFileBackend(str(folder / "studies.journal"))
-    return optuna.storages.JournalStorage(backend)
+
+def search_space(values: Mapping[str, Sequence[Any] | Range]) -> dict[str, BaseDistribution]:
+    """Optuna's distributions: ranges as they are, numbers from their smallest to their largest, the rest as choices."""
+    return {name: _distribution(name, given) for name, given in values.items()}
 
 
-def _trial_of(params: Mapping[str, Any]) -> Trial:
-    gamma = params.get("gamma")
-    # Three digits are more than the score can tell apart, and people can read them.
-    return Trial(None if gamma is None else float(f"{gamma:.3g}"), params.get("rank"))
+def _distribution(name: str, given: Sequence[Any] | Range) -> BaseDistribution:
+    if isinstance(given, Range):
+        if name == "rank" or (float(given.low).is_integer() and float(given.high).is_integer() and given.low >= 2):
+            return IntDistribution(int(given.low), int(given.high), log=given.log)
+        return FloatDistribution(given.low, given.high, log=given.log)
+    if name == "gamma":
+        return FloatDistribution(min(given), max(given), log=True)
+    if name == "rank":
+        return IntDistribution(min(given), max(given), log=True)
+    return CategoricalDistribution(list(given))
+
+
+def _new_study(maximize: bool, pruner: optuna.pruners.BasePruner | None = None) -> optuna.Study:
+    return optuna.create_study(direction="maximize" if maximize else "minimize", pruner=pruner)
+
+
+def _completed(running: _Running) -> bool:
+    return running.state == TrialState.COMPLETE
+
+
+def _readable(params: Mapping[str, Any]) -> Trial:
+    """Three digits are more than the score can tell apart, and people can read them."""
+    return Trial.of({n: float(f"{v:.3g}") if isinstance(v, float) else v for n, v in params.items()})
 
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
@@ -247,12 +281,18 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
         if importlib.util.find_spec("torch") is None:
             raise UserError("search.optuna.sampler: 'gp' needs PyTorch; install orthosweep[gp], or use 'tpe'")
         return optuna.samplers.GPSampler(seed=seed)
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=8)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=8)
 
 
 def _pruner(options: Optuna) -> optuna.pruners.BasePruner:
-    if not options.prune_folds:
-        return optuna.pruners.NopPruner()
     if options.pruner == "median":
         return optuna.pruners.MedianPruner(n_startup_trials=4)
-    return optuna.pruners.WilcoxonPruner(p_threshold=0.2, n_startup_steps=2)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.pruners.WilcoxonPruner(p_threshold=0.2, n_startup_steps=2)

@@ -1,103 +1,183 @@
-"""The sweep file: YAML in, a validated `SweepSpec` out, or one line that says what is wrong where."""
+"""The sweep file as a type: what may stand in it, and what it means. `sweep.studies.sweepfile` reads the YAML."""
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from solvers.methods import METHODS
-from sweep.errors import UserError, nearest, without_credentials
+from solvers.scores import SCORES
+from sweep.datasets.choice import DatasetChoice
+from sweep.errors import nearest
+from sweep.fits.trials import Select, Value
+from sweep.urls import redacted
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
+# No sweep needs more, and a plan of a thousand million splits would never end.
+_MOST_SPLITS, _MOST_FOLDS, _MOST_RESTARTS, _MOST_TRIALS, _MOST_VALUES = 1000, 100, 1000, 100_000, 1000
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
-class DatasetChoice(_Part):
-    """A dataset by name or path, with what the sweep file says about it."""
+class Part(BaseModel):
+    """A part of a sweep file: unknown keys are refused."""
 
-    name: str
-    label: str | None = None
-    frequent_above: Annotated[int, Field(ge=1)] | None = None
-    scaling: Literal["minmax", "l2", "none"] | None = None
-    pca: Annotated[int, Field(ge=0)] | None = None  # 0: no PCA, also where the dataset has one
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Range(Part):
+    """All values from `low` to `high`: for a path, or for Optuna.
+
+    A path extends itself down to `least` and up to `most` while the score still rises at its end.
+    """
+
+    low: Positive
+    high: Positive
+    log: bool = True
+    least: Positive | None = None
+    most: Positive | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if not self.low < self.high:
+            raise ValueError(f"expected low below high, got {self.low:g} and {self.high:g}")
+        if (self.least or self.low) > self.low or (self.most or self.high) < self.high:
+            raise ValueError("expected least at most low, and most at least high")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.least or self.low, self.most or self.high
+
+
+Values = list[Value] | Range
+
+# Where a sweep file names no gamma: held-out data have their best one far below the paper's grid.
+DEFAULT_GAMMAS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+DEFAULT_PATH = Range(low=1e-4, high=1.0, least=1e-6, most=10.0)
+
+
+class Grid(Part):
+    """Values of the two hyperparameters that most methods share."""
+
+    gamma: list[Positive] | Range | None = None
+    rank: list[Count] | Range = [50, 100, 200, 300, 400, 500]
+
+    @field_validator("gamma", "rank")
+    @classmethod
+    def _distinct(cls, values: Any) -> Any:
+        return sorted(set(_listed(values))) if isinstance(values, list) else values
+
+
+class MethodEntry(Part):
+    """A line of `methods`: a name, or a mapping with parameters, own grids, or an estimator that is not ours."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    estimator: str | None = None
+    params: dict[str, Value] = {}
+    tune: dict[str, Values] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _from_string(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
-
-class Grid(_Part):
-    gamma: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = [0.001, 0.01, 0.1, 1.0]
-    rank: list[Annotated[int, Field(ge=1)]] = [50, 100, 200, 300, 400, 500]
-
-    @field_validator("gamma", "rank")
+    @field_validator("tune")
     @classmethod
-    def _distinct(cls, values: list[Any]) -> list[Any]:
-        if not values:
-            raise ValueError("expected at least one value, got an empty list")
-        return sorted(set(values))
+    def _not_empty(cls, tune: dict[str, Any]) -> dict[str, Any]:
+        return {name: list(dict.fromkeys(_listed(v))) if isinstance(v, list) else v for name, v in tune.items()}
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: Any) -> Any:
+        values = {key: value for key, value in handler(self).items() if value}
+        return self.name if set(values) == {"name"} else values
 
 
-class Optuna(_Part):
+class Optuna(Part):
+    """Adaptive search. `reuse` takes fits of other sweeps in the home as observations; `patience` ends a study after
+    so many trials that improve on the best by less than `improvement`."""
+
     sampler: Literal["tpe", "gp"] = "tpe"
-    trials: Annotated[int, Field(ge=1)] = 40
+    trials: Annotated[int, Field(ge=1, le=_MOST_TRIALS)] = 40
     prune_folds: bool = True
     pruner: Literal["wilcoxon", "median"] = "wilcoxon"
-    storage: str = "journal"
+    storage: str | None = None
+    reuse: bool = False
+    patience: Count | None = None
+    improvement: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3
 
 
-class OptunaSearch(_Part):
+class OptunaSearch(Part):
+    """`search: {optuna: {...}}`."""
+
     optuna: Optuna
 
 
-class Resources(_Part):
-    gpus_per_fit: Annotated[float, Field(ge=0)] = 1.0
-    fit_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+class Resources(Part):
+    """What one fit is given."""
+
+    gpus_per_fit: Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)] = 1.0
+    fit_timeout_seconds: Positive | None = None
 
 
-class Budget(_Part):
-    gpu_hours: Annotated[float, Field(gt=0)] | None = None
-    wall_hours: Annotated[float, Field(gt=0)] | None = None
+class Budget(Part):
+    """Where the sweep ends, finished or not. Without GPUs, `gpu_hours` are core-hours."""
+
+    gpu_hours: Positive | None = None
+    wall_hours: Positive | None = None
 
 
-class Tracking(_Part):
+class Tracking(Part):
+    """Where records go: `sqlite` is under the home, `none` records nothing in MLflow, else URLs."""
+
     mlflow: str = "sqlite"
     ledger: str = "sqlite"
     artifacts: str | None = None
 
 
-class Settings(_Part):
+class Notify(Part):
+    """One POST of a small JSON when the sweep ends."""
+
+    url: str
+    on: list[Literal["done", "failed", "budget", "stopped"]] = ["done", "failed", "budget"]
+
+
+class Settings(Part):
     """Solver settings, the same for all methods that know them."""
 
-    n_pairs: Annotated[int, Field(ge=1)] = 20_000
-    tol: Annotated[float, Field(gt=0)] = 1e-3
-    max_iter: Annotated[int, Field(ge=1)] | None = None
-    margin: Annotated[float, Field(gt=0)] = 1.0
-    epsilon: Annotated[float, Field(gt=0)] = 1e-5
+    n_pairs: Count = 20_000
+    tol: Positive = 1e-3
+    max_iter: Count | None = None
+    margin: Positive = 1.0
+    epsilon: Positive = 1e-5
     rank_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-3
 
 
-class SweepSpec(_Part):
-    """A whole sweep file. Field by field in the README."""
+class SweepSpec(Part):
+    """A whole sweep file; docs/reference.md has a line for every key."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    datasets: Annotated[list[DatasetChoice], Field(min_length=1)]
-    methods: Annotated[list[str], Field(min_length=1)]
-    splits: Annotated[int, Field(ge=1)] = 1
-    folds: Annotated[int, Field(ge=2)] = 5
-    restarts: Annotated[int, Field(ge=1)] = 5
+    datasets: Annotated[list[DatasetChoice], Field(min_length=1, max_length=_MOST_VALUES)]
+    methods: Annotated[list[MethodEntry], Field(min_length=1, max_length=_MOST_VALUES)]
+    splits: Annotated[int, Field(ge=1, le=_MOST_SPLITS)] = 1
+    folds: Annotated[int, Field(ge=2, le=_MOST_FOLDS)] = 5
+    restarts: Annotated[int, Field(ge=1, le=_MOST_RESTARTS)] = 5
     grid: Grid = Grid()
-    search: Literal["grid"] | OptunaSearch = "grid"
+    search: Literal["grid", "path"] | OptunaSearch = "grid"
+    score: str = "auc_all"
+    select: Select = "best"
+    max_queries: Count | None = 5000
+    eliminate: bool = False
     algorithm: Literal["certified", "paper"] = "certified"
     mode: Literal["production", "benchmark"] = "production"
     warm: bool = False
@@ -105,21 +185,19 @@ class SweepSpec(_Part):
     resources: Resources = Resources()
     budget: Budget = Budget()
     tracking: Tracking = Tracking()
-    seed: int = 0
+    notify: Notify | None = None
+    code: Annotated[list[str], Field(max_length=_MOST_VALUES)] = []
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
 
-    @field_validator("methods")
+    @field_validator("score")
     @classmethod
-    def _expand_globs(cls, patterns: list[str]) -> list[str]:
-        chosen: list[str] = []
-        for index, pattern in enumerate(patterns):
-            matches = [name for name in METHODS if fnmatchcase(name, pattern)]
-            if not matches:
-                raise _PlacedError(index, f"unknown method {pattern!r}.{nearest(pattern, METHODS)}")
-            chosen += [name for name in matches if name not in chosen]
-        return chosen
+    def _known_score(cls, score: str) -> str:
+        if score not in SCORES and ":" not in score:
+            raise ValueError(f"unknown score {score!r}.{nearest(score, SCORES)} An own one: mypkg.module:function.")
+        return score
 
     @model_validator(mode="after")
-    def _gpu_sharing_is_for_production(self) -> SweepSpec:
+    def _fits_together(self) -> SweepSpec:
         if self.mode == "benchmark" and 0 < self.resources.gpus_per_fit < 1:
             raise ValueError(
                 "resources.gpus_per_fit: a benchmark runs one fit per GPU, so expected 1 or more, "
@@ -127,132 +205,40 @@ class SweepSpec(_Part):
             )
         if self.warm and (self.mode == "benchmark" or self.search != "grid"):
             raise ValueError("warm: chains of warm starts go with mode: production and search: grid only; remove it")
+        if self.eliminate:
+            self._check_elimination()
+        if self.search == "path" and self.algorithm != "certified":
+            raise ValueError("search: a path needs algorithm: certified, which alone proves it")
         return self
 
+    def _check_elimination(self) -> None:
+        if self.mode == "benchmark" or self.search != "grid" or self.select != "best":
+            raise ValueError("eliminate: goes with mode: production, search: grid and select: best only; remove it")
+        known = SCORES.get(self.score)
+        if known is None or not known.larger_is_better or known.upper_bound is None:
+            raise ValueError(
+                f"eliminate: score {self.score} has no bound, so no trial can be ruled out early; remove it"
+            )
+
+    @field_serializer("grid")
+    def _named_grid(self, grid: Grid) -> dict[str, Any]:
+        return grid.model_dump(mode="json", exclude_none=True)
+
     def without_secrets(self) -> dict[str, Any]:
-        """The file as it may be stored and shown: URLs without user names and passwords."""
+        """The file as it may be stored and shown: URLs without user names, passwords and tokens."""
         values = self.model_dump(mode="json")
-        values["tracking"] = {k: v and without_credentials(v) for k, v in values["tracking"].items()}
+        values["tracking"] = {key: value and redacted(value) for key, value in values["tracking"].items()}
+        if isinstance(values["search"], dict):
+            storage = values["search"]["optuna"]["storage"]
+            values["search"]["optuna"]["storage"] = storage and redacted(storage)
+        if values["notify"]:
+            values["notify"]["url"] = redacted(values["notify"]["url"])
         return values
 
 
-class _PlacedError(ValueError):
-    """A validation error that knows which list item it is about."""
-
-    def __init__(self, index: int, message: str) -> None:
-        super().__init__(message)
-        self.index = index
-
-
-def preset_names() -> list[str]:
-    """Names of the sweep files that ship with the package."""
-    return sorted(
-        entry.name[:-5] for entry in (resources.files("sweep") / "presets").iterdir() if entry.name.endswith(".yaml")
-    )
-
-
-def load_spec(source: str) -> SweepSpec:
-    """Sweep file from a preset's name or a path to a YAML file."""
-    if re.fullmatch(NAME_PATTERN, source) and source in preset_names():
-        return parse_spec((resources.files("sweep") / "presets" / f"{source}.yaml").read_text(), source)
-    path = Path(source)
-    if not path.is_file():
-        raise UserError(f"{source}: no such sweep file, and no preset of that name.{nearest(source, preset_names())}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{source}: expected UTF-8 text, got a byte that is not (at {error.start})") from None
-    return _resolve_paths(parse_spec(text, str(path)), path.parent)
-
-
-def parse_spec(text: str, where: str) -> SweepSpec:
-    """Validated spec from YAML text; `where` opens every error line."""
-    try:
-        document, values = _parse(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{where}:{mark.line + 1}" if mark else where
-        raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}")
-    try:
-        return SweepSpec.model_validate(values)
-    except ValidationError as error:
-        raise UserError(_describe(error, document, where)) from None
-
-
-def _resolve_paths(spec: SweepSpec, folder: Path) -> SweepSpec:
-    """Dataset paths in a file are relative to that file."""
-    choices = [
-        choice.model_copy(update={"name": str(folder / choice.name)})
-        if Path(choice.name).suffix and not Path(choice.name).is_absolute()
-        else choice
-        for choice in spec.datasets
-    ]
-    return spec.model_copy(update={"datasets": choices})
-
-
-def _parse(text: str) -> tuple[yaml.Node | None, Any]:
-    """The document's nodes, which know their lines, and its values."""
-    try:  # ten times as fast, where it was built
-        return yaml.compose(text, Loader=yaml.CSafeLoader), yaml.load(text, Loader=yaml.CSafeLoader)
-    except (AttributeError, yaml.YAMLError):  # the other loader words its complaints better
-        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-
-
-def _describe(error: ValidationError, document: yaml.Node | None, where: str) -> str:
-    """First validation error as one line: file:line: place: expected, got, nearest."""
-    # Of a union's several complaints the deepest one is about what the user meant.
-    problem = max(error.errors(), key=lambda e: len(e["loc"]))
-    location = [part for part in problem["loc"] if not _is_union_tag(part)]
-    cause = (problem.get("ctx") or {}).get("error")
-    if isinstance(cause, _PlacedError):
-        location.append(cause.index)
-    line = _line_of(document, location)
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-    start = f"{where}:{line}: {place}".rstrip(": ") if place else f"{where}"
-    if cause is not None:
-        return f"{start}: {cause}"
-    if problem["type"] == "extra_forbidden":
-        return f"{start}: unknown key.{nearest(str(location[-1]), _fields_at(location[:-1]))}"
-    if problem["type"] == "missing":
-        return f"{start}: this key is required"
-    message = problem["msg"].replace("Input should be", "expected").replace("String should", "expected text to")
-    return f"{start}: {message}, got {problem['input']!r}"
-
-
-def _is_union_tag(part: Any) -> bool:
-    return isinstance(part, str) and (part == "OptunaSearch" or part.startswith(("literal[", "function-")))
-
-
-def _fields_at(location: list[Any]) -> list[str]:
-    """Names of the fields that a part of the sweep file may have."""
-    model: Any = SweepSpec
-    parts = {
-        "grid": Grid,
-        "optuna": Optuna,
-        "search": OptunaSearch,
-        "resources": Resources,
-        "budget": Budget,
-        "tracking": Tracking,
-        "settings": Settings,
-        "datasets": DatasetChoice,
-    }
-    for part in location:
-        model = parts.get(part, model)
-    return list(model.model_fields)
-
-
-def _line_of(node: yaml.Node | None, location: list[Any]) -> int:
-    """Line (from 1) of the deepest existing node on the way to `location`."""
-    line = 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            found = next(((k, v) for k, v in node.value if k.value == part), None)
-            if found is None:
-                break
-            line, node = found[0].start_mark.line + 1, found[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-    return line
+def _listed(values: list[Any]) -> list[Any]:
+    if not values:
+        raise ValueError("expected at least one value, got an empty list")
+    if len(values) > _MOST_VALUES:
+        raise ValueError(f"expected at most {_MOST_VALUES} values, got {len(values)}")
+    return values
