@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from solvers.methods import METHODS
+from sweep.datasets.choice import DatasetChoice
 from sweep.errors import UserError, nearest, without_credentials
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
@@ -19,21 +20,6 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-class DatasetChoice(_Part):
-    """A dataset by name or path, with what the sweep file says about it."""
-
-    name: str
-    label: str | None = None
-    frequent_above: Annotated[int, Field(ge=1)] | None = None
-    scaling: Literal["minmax", "l2", "none"] | None = None
-    pca: Annotated[int, Field(ge=0)] | None = None  # 0: no PCA, also where the dataset has one
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_string(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
 
 class Grid(_Part):
@@ -183,12 +169,7 @@ def parse_spec(text: str, where: str) -> SweepSpec:
 
 def _resolve_paths(spec: SweepSpec, folder: Path) -> SweepSpec:
     """Dataset paths in a file are relative to that file."""
-    choices = [
-        choice.model_copy(update={"name": str(folder / choice.name)})
-        if Path(choice.name).suffix and not Path(choice.name).is_absolute()
-        else choice
-        for choice in spec.datasets
-    ]
+    choices = [choice.located(folder) for choice in spec.datasets]
     return spec.model_copy(update={"datasets": choices})
 
 
