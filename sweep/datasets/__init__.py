@@ -8,37 +8,47 @@ from typing import Any
 
 from sweep.datasets.base import Dataset
 from sweep.datasets.catalog import DATASETS, DatasetInfo
-from sweep.errors import UserError, nearest
+from sweep.datasets.choice import OWN_SUFFIXES, DatasetChoice, labels, memory_choice
+from sweep.errors import UserError, first_line, nearest
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "describe_datasets", "load_dataset", "prepare"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetChoice",
+    "DatasetInfo",
+    "describe_datasets",
+    "labels",
+    "load_dataset",
+    "memory_choice",
+    "prepare",
+]
 
-OWN_SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
+# Installed packages register datasets under this group: a function that returns (X, y) or a Dataset.
+ENTRY_POINTS = "orthosweep.datasets"
 
 Progress = Callable[[str], None]
 
 
 def load_dataset(name_or_path: str | Path, *, cache: Path, label: str | None = None) -> Dataset:
-    """A dataset of the catalog, or a user's own file.
+    """A dataset of the catalog, a user's own file, or a dataset that an installed package registers.
 
     Parameters
     ----------
-    name_or_path : a name in `DATASETS`, or the path of an .npz, .csv or .parquet file.
+    name_or_path : a name in `DATASETS`, the path of an .npz, .csv or .parquet file, or the name of an
+        entry point.
     cache : folder that `prepare` writes to.
     label : the label column of a user's own table.
     """
     name = str(name_or_path)
     info = DATASETS.get(name)
-    if info is None:
-        if not name.endswith(OWN_SUFFIXES):
-            raise UserError(
-                f"dataset: unknown name {name!r}.{nearest(name, DATASETS)}"
-                f" Own data: a path that ends in {', '.join(OWN_SUFFIXES)}."
-            )
+    if info is None and name.lower().endswith(OWN_SUFFIXES):
         from sweep.datasets.own import load_own
 
-        return load_own(Path(name), label=label)
+        return load_own(Path(name).expanduser(), label=label)
     if label is not None:
         raise UserError(f"dataset {name}: 'label' is for own tables only; remove it")
+    if info is None:
+        return _load_registered(name)
     if info.embedded:
         from sweep.datasets.embedded import load_embedded
 
@@ -113,6 +123,31 @@ def how_to_get(name: str) -> str:
         f"Get the files from {info.source} (terms: {info.terms}), then run"
         f" `sweep data prepare {name} --from PATH`, where PATH is {info.files}."
     )
+
+
+def _load_registered(name: str) -> Dataset:
+    """The dataset of an installed package's entry point; nothing of the package is imported before."""
+    from dataclasses import replace
+    from importlib.metadata import entry_points
+
+    found = entry_points(group=ENTRY_POINTS)
+    if name not in found.names:
+        raise UserError(
+            f"dataset: unknown name {name!r}.{nearest(name, [*DATASETS, *found.names])}"
+            f" Own data: a path that ends in {', '.join(OWN_SUFFIXES)}."
+        )
+    where = f"dataset {name} ({found[name].value})"
+    try:
+        data = found[name].load()()
+    except Exception as error:  # a user's function may raise anything
+        raise UserError(f"{where}: cannot be loaded ({first_line(error)})") from error
+    if isinstance(data, Dataset):
+        return replace(data, name=name)
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise UserError(f"{where}: expected (X, y) or a Dataset, got {type(data).__name__}")
+    from sweep.datasets.arrays import dataset_from_arrays
+
+    return dataset_from_arrays(name, *data, where=where)
 
 
 def _loader(name: str) -> Callable[[Path, Progress], Dataset]:

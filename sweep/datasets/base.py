@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # The paper's dictionary: the words of largest document frequency.
 VOCABULARY = 5000
 
+_PIECE_BYTES = 16 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -25,7 +27,7 @@ class Dataset:
     Attributes
     ----------
     name : the name in the catalog, or the file name of a user's own data.
-    X : (n, D) float64 array or CSR matrix. The last `n_words` columns are word counts.
+    X : (n, D) float64 or float32 array or CSR matrix. The last `n_words` columns are word counts.
     y : (n,) int64 class codes 0..K-1.
     classes : K class names; `classes[y[i]]` is the label of example i.
     frequent_above : a class with more examples than this, over all n, counts as frequent.
@@ -36,6 +38,7 @@ class Dataset:
     vector_size : dimension of the averaged word vectors added as features, 0 for none.
     vectors : (n_words, vector_size) word vectors made elsewhere, None to fit them on the training part.
     notes : what a reader of results must know about these features.
+    feature_names : D names of the columns of `X` (of word counts: the words), None where unknown.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Dataset:
     vector_size: int = 0
     vectors: np.ndarray | None = None
     notes: str = ""
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def n_examples(self) -> int:
@@ -62,7 +66,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex SHA-256 over all of the content: features, labels, classes, roles of the columns."""
+        """Hex SHA-256 over all that fits see: features, labels, classes, roles of the columns; not their names."""
         import numpy as np
 
         described = [list(self.X.shape), list(self.classes), self.n_words, self.vector_size]
@@ -70,7 +74,10 @@ class Dataset:
         for name, array in arrays_of(self).items():
             kind = "<f8" if array.dtype.kind == "f" else "<i8"
             hasher.update(f"{name} {array.shape}".encode())
-            hasher.update(np.ascontiguousarray(array, dtype=kind).data)
+            # In pieces: as a whole, an array of another type would be there twice.
+            rows = max(1, _PIECE_BYTES * len(array) // max(array.nbytes, 1))
+            for start in range(0, len(array), rows):
+                hasher.update(np.ascontiguousarray(array[start : start + rows], dtype=kind).data)
         return hasher.hexdigest()
 
 
@@ -90,3 +97,21 @@ def arrays_of(dataset: Dataset) -> dict[str, np.ndarray]:
     if dataset.vectors is not None:
         arrays["vectors"] = dataset.vectors
     return arrays
+
+
+def facts_of(dataset: Dataset) -> dict[str, Any]:
+    """What planning needs to know of a dataset, as JSON holds it; see `DatasetCard`."""
+    import numpy as np
+
+    return {
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "n_examples": dataset.n_examples,
+        "n_features": dataset.n_features,
+        "train_size": dataset.train_size,
+        "class_sizes": np.bincount(dataset.y).tolist(),
+        "frequent_above": dataset.frequent_above,
+        "scaling": dataset.scaling,
+        "pca": dataset.pca,
+        "notes": dataset.notes,
+    }

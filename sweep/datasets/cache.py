@@ -6,13 +6,14 @@ import json
 import os
 import zipfile
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sweep.datasets.base import Dataset, arrays_of
+from sweep.datasets.base import Dataset, arrays_of, facts_of
 from sweep.errors import UserError
 
 # Raised whenever a loader gives other features for the same files: older results are then prepared anew.
@@ -44,6 +45,7 @@ def write_dataset(dataset: Dataset, cache: Path, *, origin: str) -> Path:
         "n_words": dataset.n_words,
         "vector_size": dataset.vector_size,
         "notes": dataset.notes,
+        "feature_names": dataset.feature_names,
         "origin": origin,
         "fingerprint": dataset.fingerprint,
     }
@@ -66,32 +68,65 @@ def write_dataset(dataset: Dataset, cache: Path, *, origin: str) -> Path:
 
 def read_dataset(path: Path) -> Dataset:
     """The dataset stored at `path`, its content checked against its fingerprint."""
-    import scipy.sparse as sp
-
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        meta = json.loads(str(arrays.pop("meta")))
-        expected, shape = meta.pop("fingerprint"), tuple(meta.pop("shape"))
-        meta.pop("origin")
-        if "X" in arrays:
-            X: Any = arrays["X"]
-        else:
-            X = sp.csr_matrix((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
-        meta["classes"] = tuple(meta["classes"])
-        dataset = Dataset(X=X, y=arrays["y"], vectors=arrays.get("vectors"), **meta)
+    with _naming_damage(path), np.load(path, allow_pickle=False) as stored:
+        meta = _read_meta(stored)
+        expected = meta.pop("fingerprint")
+        dataset = _dataset(meta, {name: stored[name] for name in stored.files if name != "meta"})
         sound = dataset.fingerprint == expected
-    except DAMAGE as error:
-        raise UserError(f"{path}: damaged ({error}); delete it and prepare the dataset again") from error
     if not sound:
         raise UserError(f"{path}: the content does not match its fingerprint; delete it and prepare the dataset again")
     return dataset
 
 
+def read_description(path: Path) -> dict[str, Any]:
+    """What planning needs to know of the dataset stored at `path`; the features are not read."""
+    with _naming_damage(path), np.load(path, allow_pickle=False) as stored:
+        meta = _read_meta(stored)
+        expected = meta.pop("fingerprint")
+        rows = np.zeros(meta["shape"][0] + 1, int)
+        no_features = {"X_data": np.zeros(0), "X_indices": np.zeros(0, int), "X_indptr": rows}
+        return facts_of(_dataset(meta, {"y": stored["y"], **no_features})) | {"fingerprint": expected}
+
+
+def _read_meta(stored: Any) -> dict[str, Any]:
+    meta = json.loads(str(stored["meta"]))
+    meta.pop("origin")
+    return dict(meta)
+
+
+def _dataset(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Dataset:
+    import scipy.sparse as sp
+
+    if "X" in arrays:
+        X: Any = arrays["X"]
+    else:
+        X = sp.csr_matrix((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=tuple(meta["shape"]))
+    # Files of earlier versions hold no names.
+    names = meta.get("feature_names")
+    fields = {key: value for key, value in meta.items() if key not in ("shape", "classes", "feature_names")}
+    return Dataset(
+        X=X,
+        y=arrays["y"],
+        vectors=arrays.get("vectors"),
+        classes=tuple(meta["classes"]),
+        feature_names=None if names is None else tuple(names),
+        **fields,
+    )
+
+
+@contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGE as error:
+        raise UserError(f"{path}: damaged ({error}); delete it and prepare the dataset again") from error
+
+
 def read_origin(path: Path) -> str | None:
-    """What the file at `path` was made from; None if it is absent or unreadable."""
+    """What the file at `path` was made from; None if it is absent, unreadable or without the features' names."""
     try:
         with np.load(path, allow_pickle=False) as stored:
-            return str(json.loads(str(stored["meta"]))["origin"])
+            meta = json.loads(str(stored["meta"]))
+            return str(meta["origin"]) if "feature_names" in meta else None
     except DAMAGE:
         return None

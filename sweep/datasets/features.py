@@ -6,22 +6,112 @@ vectors where the dataset asks for them); then comes the scaling, then PCA.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import eigh
 
 from sweep.datasets.base import VOCABULARY, Dataset
+from sweep.datasets.components import principal_components, word_vectors
 from sweep.errors import UserError, nearest
 
 SCALINGS = ("minmax", "l2", "none")
 
+# Rows are worked on in blocks of about this size, so that no step holds a second copy of them all.
+_BLOCK_BYTES = 64 << 20
 
-def split_features(
-    dataset: Dataset, train: np.ndarray, test: np.ndarray, *, scaling: str, pca: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Features of the training and the test part, (n_train, d) and (n_test, d), dense float64.
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Tf-idf as fitted on a training part.
+
+    Attributes
+    ----------
+    columns : (V,) which of the word counts are in the dictionary, ascending.
+    idf : (V,) their weights.
+    vectors : (n_words, size) word vectors to average over a document, None for none.
+    """
+
+    columns: np.ndarray
+    idf: np.ndarray
+    vectors: np.ndarray | None
+
+    def features(self, counts: Any) -> Any:
+        """Counts (n, n_words) -> tf-idf rows of unit length, then the averaged vectors, as CSR."""
+        counts = sp.csr_matrix(counts)
+        weighted = _unit_rows(_times(counts[:, self.columns], self.idf))
+        if self.vectors is None:
+            return weighted
+        known = np.any(self.vectors != 0, axis=1).astype(np.float64)
+        average = np.asarray(counts @ self.vectors) / np.maximum(counts @ known, 1.0)[:, None]
+        return sp.hstack([weighted, sp.csr_matrix(average)], format="csr")
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessing:
+    """All steps from a dataset's raw rows to a fit's features, as fitted on a training part.
+
+    x -> words -> unit length if `scaling` is "l2" -> x * factor - offset -> x @ components, with what
+    is None left out. The offset is the scaled minimum for "minmax", and the mean where PCA follows.
+
+    Attributes
+    ----------
+    n_raw : number of raw columns, word counts included; the last `n_words` are those.
+    feature_names : their names, None where unknown.
+    factor, offset : (d,) with d the number of features after `words`.
+    components : (d, k) directions of PCA.
+    """
+
+    n_raw: int
+    n_words: int
+    scaling: str
+    feature_names: tuple[str, ...] | None = None
+    words: Words | None = None
+    factor: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    components: np.ndarray | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of features before PCA."""
+        if self.words is None:
+            return self.n_raw
+        vector_size = 0 if self.words.vectors is None else self.words.vectors.shape[1]
+        return self.n_raw - self.n_words + len(self.words.columns) + vector_size
+
+    def transform(self, raw: Any, rows: np.ndarray | None = None) -> np.ndarray:
+        """Features (n, k), dense float64, of the raw rows (n, n_raw), or of those that `rows` names."""
+        rows = np.arange(raw.shape[0]) if rows is None else rows
+        result = np.empty((len(rows), self.n_features if self.components is None else self.components.shape[1]))
+        offset = self.offset
+        if offset is not None and self.components is not None:
+            offset = offset @ self.components  # subtracted at the end, so that sparse rows stay sparse
+        for start, block in _blocks(raw, rows):
+            scaled = self.scaled(block)
+            if self.components is not None:
+                scaled = scaled @ self.components
+            out = result[start : start + block.shape[0]]
+            out[:] = scaled.toarray() if sp.issparse(scaled) else scaled
+            if offset is not None:
+                out -= offset
+        return result
+
+    def scaled(self, block: Any) -> Any:
+        """Raw rows after words and scaling, before the offset; sparse if the rows are."""
+        block = block.astype(np.float64, copy=False)
+        if self.words is not None:
+            n_other = self.n_raw - self.n_words
+            parts = [sp.csr_matrix(block[:, :n_other]), self.words.features(block[:, n_other:])]
+            block = sp.hstack(parts, format="csr")
+        if self.scaling == "l2":
+            block = _unit_rows(block)
+        return block if self.factor is None else _times(block, self.factor)
+
+
+def fit_preprocessing(dataset: Dataset, train: np.ndarray, *, scaling: str, pca: int | None) -> Preprocessing:
+    """Words, scaling and PCA, fitted on the rows `train` of a dataset.
 
     Parameters
     ----------
@@ -34,109 +124,63 @@ def split_features(
         raise UserError(f"scaling: unknown choice {scaling!r}.{nearest(scaling, SCALINGS)}")
     if pca is not None and pca < 1:
         raise UserError(f"pca: expected a positive number of dimensions, got {pca}")
-    X_train, X_test = dataset.X[train], dataset.X[test]
+    steps = Preprocessing(dataset.X.shape[1], dataset.n_words, scaling, dataset.feature_names)
     if dataset.n_words:
-        X_train, X_test = _with_word_features(dataset, X_train, X_test)
-    if scaling == "l2":
-        X_train, X_test = _unit_rows(X_train), _unit_rows(X_test)
-    low, factor = _ranges(X_train) if scaling == "minmax" else (np.zeros(X_train.shape[1]), None)
-    if factor is not None:
-        X_train, X_test, low = _times(X_train, factor), _times(X_test, factor), low * factor
-    if pca is None or X_train.shape[1] <= pca:
-        return _dense(X_train) - low, _dense(X_test) - low
-    # PCA centres, which makes the shift by the minimum immaterial: sparse rows stay sparse.
-    mean, components = principal_components(X_train, min(pca, X_train.shape[0] - 1))
-    return _project(X_train, mean, components), _project(X_test, mean, components)
+        steps = replace(steps, words=_fit_words(dataset, train))
+
+    def scaled() -> Iterator[Any]:
+        # Sparse rows all at once: they take little room, and PCA then needs one product of them.
+        blocks = [(0, dataset.X[train])] if sp.issparse(dataset.X) else _blocks(dataset.X, train)
+        return (steps.scaled(block) for _, block in blocks)
+
+    if scaling == "minmax":
+        low, factor = _ranges(scaled())
+        steps = replace(steps, factor=factor, offset=low * factor)
+    if pca is None or steps.n_features <= pca:
+        return steps
+    mean, components = principal_components(scaled, min(pca, len(train) - 1))
+    # PCA centres, which makes the shift by the minimum immaterial.
+    return replace(steps, offset=mean, components=components)
 
 
-def principal_components(X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (D,) and the k leading principal directions (D, k), largest variance first.
-
-    Exact, by the eigenvectors of the smaller of the D x D scatter and the n x n Gram matrix. On
-    4,152 x 5,000 sparse rows that costs what randomised projection costs and needs no seed. Signs
-    are fixed: the entry of largest size in every direction is positive.
-    """
-    n, D = X.shape
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-    if sp.issparse(X):
-        if n < D:
-            cross = X @ mean
-            gram = (X @ X.T).toarray() - cross[:, None] - cross[None, :] + mean @ mean
-        else:
-            gram = (X.T @ X).toarray() - n * np.outer(mean, mean)
-    else:
-        centred = X - mean
-        gram = centred @ centred.T if n < D else centred.T @ centred
-    size = gram.shape[0]
-    _, vectors = eigh(gram, subset_by_index=[size - k, size - 1], overwrite_a=True)
-    vectors = vectors[:, ::-1]
-    if n < D:
-        # Left singular vectors -> right ones: X_c' u / sigma.
-        vectors = X.T @ vectors - np.outer(mean, vectors.sum(axis=0))
-        length = np.sqrt(np.sum(vectors**2, axis=0))
-        vectors /= np.where(length > 0, length, 1.0)
-    largest = np.abs(vectors).argmax(axis=0)
-    signs = np.sign(vectors[largest, np.arange(k)])
-    return mean, vectors * np.where(signs == 0, 1.0, signs)
+def split_features(
+    dataset: Dataset, train: np.ndarray, test: np.ndarray, *, scaling: str, pca: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features of the training and the test part, (n_train, d) and (n_test, d); see `fit_preprocessing`."""
+    steps = fit_preprocessing(dataset, train, scaling=scaling, pca=pca)
+    return steps.transform(dataset.X, train), steps.transform(dataset.X, test)
 
 
-def _with_word_features(dataset: Dataset, train: Any, test: Any) -> tuple[Any, Any]:
-    """Replace the word counts at the end of the rows by tf-idf, and add averaged word vectors."""
-    n_other = dataset.X.shape[1] - dataset.n_words
-    counts, test_counts = sp.csr_matrix(train[:, n_other:]), sp.csr_matrix(test[:, n_other:])
+def _blocks(X: Any, rows: np.ndarray) -> Iterator[tuple[int, Any]]:
+    """The rows of X in blocks, each with its place among them."""
+    size = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
+    for start in range(0, len(rows), size):
+        yield start, X[rows[start : start + size]]
+
+
+def _fit_words(dataset: Dataset, train: np.ndarray) -> Words:
+    counts = sp.csr_matrix(dataset.X[train][:, dataset.X.shape[1] - dataset.n_words :])
     document_frequency = counts.getnnz(axis=0)
     # Stable, so that ties go to the earlier column on every machine.
-    words = np.sort(np.argsort(-document_frequency, kind="stable")[:VOCABULARY])
+    columns = np.sort(np.argsort(-document_frequency, kind="stable")[:VOCABULARY])
     # One added to numerator and denominator, as if one more document held every word: no division
     # by zero, and a word that all documents hold keeps a weight of one.
-    idf = np.log((1 + counts.shape[0]) / (1 + document_frequency[words])) + 1
+    idf = np.log((1 + counts.shape[0]) / (1 + document_frequency[columns])) + 1
     vectors = dataset.vectors
     if dataset.vector_size and vectors is None:
         vectors = np.zeros((dataset.n_words, dataset.vector_size))
-        vectors[words] = word_vectors(counts[:, words], dataset.vector_size)
-
-    def features(rows: Any, rows_counts: Any) -> Any:
-        blocks = [sp.csr_matrix(rows[:, :n_other]), _unit_rows(_times(rows_counts[:, words], idf))]
-        if vectors is not None:
-            blocks.append(sp.csr_matrix(_average_vectors(rows_counts, vectors)))
-        return sp.hstack(blocks, format="csr")
-
-    return features(train, counts), features(test, test_counts)
+        vectors[columns] = word_vectors(counts[:, columns], dataset.vector_size)
+    return Words(columns, idf, vectors)
 
 
-def word_vectors(counts: Any, size: int) -> np.ndarray:
-    """Word vectors (V, size) by factorising positive pointwise mutual information.
-
-    That matrix, shifted, is what word2vec's skip-gram with negative sampling factorises implicitly;
-    here the context of a word is the whole document. Exact and without a seed.
-    """
-    seen = (counts > 0).astype(np.float64)
-    together = (seen.T @ seen).toarray()
-    np.fill_diagonal(together, 0.0)
-    total = max(together.sum(), 1.0)
-    share = np.maximum(together.sum(axis=0), 1.0) / total
-    with np.errstate(divide="ignore"):
-        information = np.maximum(np.log(together / total / share[:, None] / share[None, :]), 0.0)
-    V = information.shape[0]
-    k = min(size, V)
-    values, vectors = eigh(information, subset_by_index=[V - k, V - 1])
-    result = np.zeros((V, size))
-    result[:, :k] = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0.0))
-    return result
-
-
-def _average_vectors(counts: Any, vectors: np.ndarray) -> np.ndarray:
-    """Mean vector over the words of each document that have one, (n, size)."""
-    known = np.any(vectors != 0, axis=1).astype(np.float64)
-    return np.asarray(counts @ vectors) / np.maximum(counts @ known, 1.0)[:, None]
-
-
-def _ranges(X: Any) -> tuple[np.ndarray, np.ndarray]:
+def _ranges(blocks: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Minimum and 1 / (maximum - minimum) per feature, the latter 0 for a constant feature."""
-    if sp.issparse(X):
-        low, high = (np.asarray(bound.todense(), dtype=np.float64).ravel() for bound in (X.min(axis=0), X.max(axis=0)))
-    else:
-        low, high = X.min(axis=0), X.max(axis=0)
+    lows: list[np.ndarray] = []
+    highs: list[np.ndarray] = []
+    for block in blocks:
+        for bounds, bound in ((lows, block.min(axis=0)), (highs, block.max(axis=0))):
+            bounds.append(np.asarray(bound.todense() if sp.issparse(bound) else bound, dtype=np.float64).ravel())
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     span = high - low
     return low, np.divide(1.0, span, out=np.zeros_like(span), where=span > 0)
 
@@ -150,11 +194,3 @@ def _unit_rows(X: Any) -> Any:
     length = np.sqrt(np.asarray(squares.sum(axis=1), dtype=np.float64)).ravel()
     inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
     return (sp.diags(inverse) @ X).tocsr() if sp.issparse(X) else X * inverse[:, None]
-
-
-def _project(X: Any, mean: np.ndarray, components: np.ndarray) -> np.ndarray:
-    return np.asarray(X @ components) - mean @ components
-
-
-def _dense(X: Any) -> np.ndarray:
-    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from sweep.datasets.arrays import checked_dataset, encode_labels
 from sweep.datasets.base import Dataset
 from sweep.errors import UserError
 
 LABEL_NAMES = ("label", "y", "class", "target")
-FREQUENT_ABOVE = 1000
-TRAIN_FRACTION = 0.7
+
+# Features, class codes, class names, feature names.
+Content = tuple[Any, np.ndarray, tuple[str, ...], list[Any] | None]
 
 
 def load_own(path: Path, *, label: str | None = None) -> Dataset:
@@ -30,20 +32,8 @@ def load_own(path: Path, *, label: str | None = None) -> Dataset:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the path of an .npz, .csv or .parquet file")
-    X, y, classes = _from_npz(path, label) if path.suffix == ".npz" else _from_table(path, label)
-    n = len(y)
-    if n < 2 or len(classes) < 2 or X.shape[1] < 1:
-        raise UserError(
-            f"{path}: {n} examples, {X.shape[1]} features, {len(classes)} classes; needs 2, 1 and 2 at least"
-        )
-    return Dataset(
-        name=path.name,
-        X=X,
-        y=y,
-        classes=classes,
-        frequent_above=FREQUENT_ABOVE,
-        train_size=min(max(round(TRAIN_FRACTION * n), 1), n - 1),
-    )
+    X, y, classes, names = _from_npz(path, label) if path.suffix == ".npz" else _from_table(path, label)
+    return checked_dataset(path.name, X, y, classes, names, where=str(path))
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -59,17 +49,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: not an .npz file, or damaged ({error})") from error
 
 
-def encode_labels(values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Class codes (n,) int64 and class names, in the order of the values."""
-    if values.ndim != 1:
-        raise UserError(f"{where}: expected one label per example, (n,), got shape {values.shape}")
-    if values.dtype.kind == "f" and not np.all(np.isfinite(values)):
-        raise UserError(f"{where}: the label of row {int(np.argmin(np.isfinite(values)))} is missing")
-    classes, y = np.unique(values, return_inverse=True)
-    return y.astype(np.int64), tuple(str(value) for value in classes.tolist())
-
-
-def _from_npz(path: Path, label: str | None) -> tuple[Any, np.ndarray, tuple[str, ...]]:
+def _from_npz(path: Path, label: str | None) -> Content:
     arrays = load_arrays(path)
     label_name = _label_name(list(arrays), label, path)
     if "X" in arrays:
@@ -86,21 +66,12 @@ def _from_npz(path: Path, label: str | None) -> tuple[Any, np.ndarray, tuple[str
             raise UserError(f"{path}: data, indices, indptr and shape are no CSR matrix ({error})") from error
     else:
         raise UserError(f"{path}: no array 'X' (or data, indices, indptr, shape); it has {', '.join(arrays)}")
-    if X.ndim != 2 or X.dtype.kind not in "biuf":
-        raise UserError(f"{path}: X must be numbers of shape (n, D), got {X.dtype} of shape {X.shape}")
-    X = X.astype(np.float64)
     y, classes = encode_labels(arrays[label_name], f"{path}: {label_name}")
-    if X.shape[0] != len(y):
-        raise UserError(f"{path}: X has {X.shape[0]:,} rows but {label_name} has {len(y):,} labels")
-    names = arrays.get("feature_names", np.arange(X.shape[1])).tolist()
-    finite = np.isfinite(X.data if sp.issparse(X) else X)
-    if not finite.all():
-        columns = X.indices[~finite] if sp.issparse(X) else np.flatnonzero(~finite.all(axis=0))
-        raise UserError(f"{path}: column {names[columns[0]]!r} of X holds NaN or infinity; fill or drop it")
-    return X, y, classes
+    names = arrays.get("feature_names")
+    return X, y, classes, None if names is None else names.tolist()
 
 
-def _from_table(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+def _from_table(path: Path, label: str | None) -> Content:
     import pyarrow as pa
 
     table = _read_table(path)
@@ -121,14 +92,11 @@ def _from_table(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray, 
         # Through integers: Arrow does not turn true and false into floats.
         values = table[name].cast(pa.int8()) if pa.types.is_boolean(kind) else table[name]
         X[:, place] = values.cast(pa.float64(), safe=False).to_numpy()
-        if not np.all(np.isfinite(X[:, place])):
-            row = int(np.argmin(np.isfinite(X[:, place])))
-            raise UserError(f"{path}: column {name!r} holds NaN or infinity (row {row}); fill or drop it")
     labels = table[label_name]
     if labels.null_count:
         raise UserError(f"{path}: column {label_name!r}: {labels.null_count} labels are missing; drop those rows")
     y, classes = encode_labels(np.array(labels.to_pylist()), f"{path}: {label_name}")
-    return X, y, classes
+    return X, y, classes, features
 
 
 def _read_table(path: Path) -> Any:

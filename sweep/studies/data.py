@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sweep.datasets.choice import DatasetChoice
 from sweep.fits import SplitData
-from sweep.studies.spec import DatasetChoice
 
 if TYPE_CHECKING:
     from sweep.datasets import Dataset
@@ -74,9 +74,9 @@ class SweepData:
 
 def open_data(choice: DatasetChoice, cache: Path) -> SweepData:
     """Load a dataset and resolve the choices that the sweep file leaves to it."""
-    from sweep.datasets import load_dataset
+    from sweep.datasets.card import load_choice
 
-    dataset = load_dataset(choice.name, cache=cache, label=choice.label)
+    dataset = load_choice(choice, cache)
     return SweepData(
         dataset=dataset,
         scaling=choice.scaling or dataset.scaling,

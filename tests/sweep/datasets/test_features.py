@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.datasets.base import Dataset
-from sweep.datasets.features import SCALINGS, principal_components, split_features, word_vectors
+from sweep.datasets.components import principal_components, word_vectors
+from sweep.datasets.features import SCALINGS, split_features
 from sweep.datasets.splits import fold_of, train_test_rows
 from sweep.errors import UserError
 
@@ -129,7 +130,8 @@ def test_principal_components_agree_with_scikit_learn(shape: tuple[int, int], sp
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=shape) * (rng.random(shape) < 0.5) + (0 if sparse else 3)
-    mean, components = principal_components(sp.csr_matrix(X) if sparse else X, 6)
+    blocks = [sp.csr_matrix(X)] if sparse else [X[:7], X[7:]]
+    mean, components = principal_components(lambda: blocks, 6)
     expected = PCA(6, svd_solver="full").fit(X)
     np.testing.assert_allclose(mean, expected.mean_, atol=1e-12)
     np.testing.assert_allclose(np.abs(components.T), np.abs(expected.components_), atol=1e-9)

@@ -167,7 +167,7 @@ def test_the_row_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
     [
         ({"X": X}, "no label column; set label to one of X"),
         ({"features": X, "y": [0, 1] * 3}, "no array 'X'"),
-        ({"X": X, "y": [0, 1]}, "X has 6 rows but y has 2 labels"),
+        ({"X": X, "y": [0, 1]}, "X has 6 rows but there are 2 labels"),
         ({"X": X, "y": np.eye(6)}, "expected one label per example"),
         ({"X": X[:, 0], "y": [0, 1] * 3}, "must be numbers of shape"),
         ({"X": X.astype(str), "y": [0, 1] * 3}, "must be numbers of shape"),
