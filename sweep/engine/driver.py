@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-import sqlalchemy
-
-from sweep.engine.executors import Executor, Finished
+from sweep.datasets.card import open_split
+from sweep.engine.executors import Executor, Finished, Job
 from sweep.engine.order import FitQueue
-from sweep.engine.progress import Progress
-from sweep.errors import UserError, first_line
-from sweep.fits import CHAIN, COLD, FitRecord, FitSpec, SplitData
+from sweep.errors import UserError
+from sweep.fits import CHAIN, COLD, FitRecord, FitSpec, Help, SplitData
 from sweep.seeds import derive_seed
+from sweep.store.faults import UnsoundRecord
 from sweep.store.home import Home
 from sweep.store.ledger import Failure, Ledger
-from sweep.store.recording import Recorder
-from sweep.studies.grid import Study
-from sweep.studies.plan import Plan, expected_cost, n_fits
+from sweep.studies.base import Size, Study, Told, expected_cost, n_fits
+from sweep.studies.forecast import Costs
+from sweep.studies.plan import Plan
 
-# How often a fit is tried again after each kind of failure. What is not listed would fail again.
-RETRIES = {"lost worker": 3, "misplaced worker": 20, "out of memory": 1}
+# How often a fit is tried again after each kind of failure. What is not listed would fail again. A node that was taken
+# away is nobody's fault, but somebody has to end it.
+RETRIES = {"lost worker": 3, "lost device": 3, "misplaced worker": 20, "out of memory": 1, "preempted": 100}
+
+Place = tuple[str, int]  # a dataset and a split: fits of one place share their data
 
 
 @dataclass
@@ -30,16 +32,68 @@ class Tally:
     """Where a sweep stands, in fits as the paper counts them (each restart is one)."""
 
     total: int = 0
+    exact: bool = True  # whether `total` is known, or the most that it can be
     done: int = 0
     cached: int = 0
     failed: int = 0
+    saved: int = 0  # that were planned and turned out not to be needed
+
+    @property
+    def left(self) -> int:
+        return max(0, self.total - self.done - self.failed)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A fit under way."""
+
+    label: str
+    since: float  # seconds since the epoch
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a sweep ended before everything ran."""
+
+    kind: str  # budget, stopped
+    reason: str
+
+
+class Display(Protocol):
+    """Who shows how far a sweep is."""
+
+    def note(self, message: str) -> None: ...
+
+    def update(
+        self, tally: Tally, running: list[Running], seconds_left: Callable[[], float | None]
+    ) -> dict[str, Any] | None:
+        """Show it if it is time to; returns the state to keep for `sweep status`, None if nothing was shown."""
+
+
+@dataclass
+class _Course:
+    """A study under way: what it asked for, and what has come back."""
+
+    study: Study
+    asked: int = 0  # fits
+    outstanding: set[str] = field(default_factory=set)
+
+    @property
+    def size(self) -> Size:
+        """What it takes at most, or what it took."""
+        return self.study.size if self.outstanding else Size(0, self.asked)
 
 
 class Driver:
     """Runs a plan: ready fits first, each finished fit committed before anything else happens.
 
-    `make_executor` is called when the first fit really has to run; a sweep that is complete
-    already starts nothing.
+    Parameters
+    ----------
+    make_executor : called when the first fit really has to run; a sweep that is complete already starts nothing.
+    on_commit : called after each commit.
+    clock : seconds from any zero, for budgets.
+    crossing : called with the name of each point between two durable steps, where a crash would leave something
+        half done; tests crash there.
     """
 
     def __init__(
@@ -49,37 +103,40 @@ class Driver:
         home: Home,
         ledger: Ledger,
         make_executor: Callable[[], Executor],
-        recorder: Recorder | None,
-        progress: Progress,
+        display: Display,
+        on_commit: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        crossing: Callable[[str], None] = lambda point: None,
     ) -> None:
-        self.plan, self.home, self.ledger, self.recorder, self.progress = (
-            plan,
-            home,
-            ledger,
-            recorder,
-            progress,
-        )
+        self.plan, self.home, self.ledger, self.display = plan, home, ledger, display
         self.sweep = plan.spec.name
         self.tally = Tally()
         self.workers = 0  # fits that run at the same time
+        self.stopped: Stop | None = None
+        self._on_commit, self._clock, self._crossing = on_commit, clock, crossing
         self._started: float | None = None
-        self.stopped: str | None = None  # why it ended before everything ran
         self._hours = 0.0  # that fits of this sweep have kept a worker busy, in all runs
-        self._began = time.monotonic()
+        self._began = clock()
         self._make_executor = make_executor
         self._executor: Executor | None = None
-        self._queue = FitQueue(self._cost)
-        self._study: dict[str, Study] = {}
+        places = [(study.template.dataset, study.template.split) for study in plan.studies]
+        order = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        self._queue = FitQueue(self._cost, lambda spec: order[spec.dataset, spec.split])
+        self._courses = {study.template.study: _Course(study) for study in plan.studies}
         self._attempts: dict[str, int] = {}
         self._lean: set[str] = set()
-        self._running: dict[str, FitSpec] = {}
-        self._splits: dict[tuple[str, int], SplitData] = {}
+        self._running: dict[str, tuple[FitSpec, float]] = {}
+        self._splits: dict[Place, SplitData] = {}
+        self._costs = Costs()
+        self._left: float | None = None
+        self._look_again = -1e9
+        self._asked_to_stop = -1e9  # when we last looked
 
     def run(self) -> Tally:
         """Run to the end; raises KeyboardInterrupt through, with everything finished committed."""
         try:
             self._begin()
-            while self._running or (self._queue and not self._over_budget()):
+            while self._running or (self._queue and not self._over()):
                 self._submit()
                 for finished in self._executor_now().wait(0.2):
                     self._take(finished)
@@ -92,72 +149,94 @@ class Driver:
     @property
     def seconds(self) -> float:
         """Since the first fit could start."""
-        return 0.0 if self._started is None else time.monotonic() - self._started
+        return 0.0 if self._started is None else self._clock() - self._started
 
     def _begin(self) -> None:
         """Ask for the fits of all studies; those in the ledger are told at once."""
-        starts = [(study, study.start()) for study in self.plan.studies]
-        self.tally.total = sum(study.planned * n_fits(study.template) for study in self.plan.studies)
+        starts = [(course, course.study.start()) for course in self._courses.values()]
         self.ledger.adopt(self.sweep, (fit.key for _, fits in starts for fit in fits))
-        known = {}
+        known: dict[str, Told] = {}
         for record in self.ledger.summaries(self.sweep):
-            known[record.key] = self._checked_score(record)
-            self._hours += occupied_seconds(record) / 3600
+            told = self._checked(record)
+            if told is not None:
+                known[record.key] = told
+            self._hours += record.seconds.busy / 3600
         self._hours += sum(failure.seconds for failure in self.ledger.failures(self.sweep)) / 3600
         self.ledger.discard(self.ledger.altered)  # so that what is computed again can be kept
-        for study, fits in starts:
-            for fit in fits:
-                self._ask(study, fit, known.get(fit.key))
+        for course, fits in starts:
+            self._ask(course, fits, known.get)
+        self._count()
 
-    def _ask(self, study: Study, spec: FitSpec, score: float | None) -> None:
-        """Queue a fit, or tell its study the score that the ledger holds."""
-        if not study.planned:
-            self.tally.total += n_fits(spec)
-        if score is None:
-            self._study[spec.key] = study
-            self._queue.push(spec)
-            return
-        self.tally.done += n_fits(spec)
-        self.tally.cached += n_fits(spec)
-        self._tell(study, spec, score)
+    def _ask(self, course: _Course, fits: list[FitSpec], known: Callable[[str], Told | None]) -> None:
+        """Queue fits, or tell their study what the ledger holds."""
+        course.asked += sum(map(n_fits, fits))
+        course.outstanding |= {fit.key for fit in fits}
+        for fit in fits:
+            told = known(fit.key)
+            if told is None:
+                if fit.key in course.outstanding:  # else a fit before it made it superfluous
+                    self._queue.push(fit)
+                continue
+            self.tally.done += n_fits(fit)
+            self.tally.cached += n_fits(fit)
+            self._tell(course, fit, told)
 
-    def _tell(self, study: Study, spec: FitSpec, score: float | None) -> None:
-        if score is not None:
-            self._queue.learn(spec, score)
-        followers = study.tell(spec, score)
-        self.ledger.adopt(self.sweep, (fit.key for fit in followers))
-        for fit in followers:
-            self._ask(study, fit, self._intact_score(fit))
+    def _tell(self, course: _Course, spec: FitSpec, told: Told | None) -> None:
+        """Hand a fit's end to its study, and ask for what follows."""
+        if told is not None:
+            self._queue.learn(spec, told.value)
+        followers = course.study.tell(spec, told)
+        course.outstanding.discard(spec.key)
+        for key in course.study.withdrawn():
+            self._withdraw(course, key)
+        if followers:
+            self.ledger.adopt(self.sweep, (fit.key for fit in followers))
+            self._ask(course, followers, self._look_up)
+        if not course.outstanding:
+            self._let_go(spec.dataset, spec.split)
 
-    def _intact_score(self, spec: FitSpec) -> float | None:
-        """Score of a fit in the ledger, unless its row or its artifact is damaged."""
-        record = self.ledger.record(spec.key)
+    def _withdraw(self, course: _Course, key: str) -> None:
+        """A fit turned out not to be needed: unless it runs already, it never will."""
+        if key in course.outstanding and key not in self._running:
+            course.outstanding.discard(key)
+            self._queue.drop(key)
+            course.asked -= course.study.template.restarts
+            self.tally.saved += course.study.template.restarts
+
+    def _look_up(self, key: str) -> Told | None:
+        """What the ledger holds of a fit, unless its row or its artifact is damaged."""
+        record = self.ledger.record(key)
         if record is None:
-            self.ledger.discard([spec.key])  # a row that failed its checksum would keep the new one out
+            self.ledger.discard([key])  # a row that failed its checksum would keep the new one out
             return None
-        return self._checked_score(record)
+        return self._checked(record)
 
-    def _checked_score(self, record: FitRecord) -> float | None:
-        if record.artifact and self.home.read_artifact(record.key, record.artifact) is None:
-            self.ledger.altered.append(record.key)
+    def _checked(self, record: FitRecord) -> Told | None:
+        """What a record says, unless it cannot be used: then it is computed again."""
+        missing = record.artifact and self.home.read_artifact(record.key, record.artifact) is None
+        value = record.scores.get(self.plan.spec.score)
+        if value is None or (missing and not self.ledger.lies_elsewhere(record.key)):
+            if missing:
+                self.ledger.altered.append(record.key)
             self.ledger.discard([record.key])
             return None
-        return record.score
+        return Told(value, record.curve)
 
     def _executor_now(self) -> Executor:
         if self._executor is None:
-            self.progress.note("starting workers")
+            self.display.note("starting workers")
             self._executor = self._make_executor()
-            self.workers, self._started = self._executor.slots, time.monotonic()
-            self.progress.note(f"running on {self._executor.place}")
+            self.workers, self._started = self._executor.slots, self._clock()
+            self.display.note(f"running on {self._executor.place}")
         return self._executor
 
     def _submit(self) -> None:
         executor = self._executor_now()
-        while self._queue and executor.room > 0 and not self._over_budget():
+        while self._queue and executor.room > 0 and not self._over():
             spec = self._queue.pop()
-            self._running[spec.key] = spec
-            executor.submit(spec, self._split(spec), warm=self._warm_start(spec), lean=spec.key in self._lean)
+            self._running[spec.key] = (spec, time.time())
+            help = Help(warm=self._warm_start(spec), lean=spec.key in self._lean)
+            executor.submit(Job(spec, lambda spec=spec: self._split(spec), help))  # type: ignore[misc]
 
     def _warm_start(self, spec: FitSpec) -> Any | None:
         """Dual weights of the fit that this one starts from."""
@@ -172,94 +251,127 @@ class Driver:
             )
         return arrays["weights"]
 
-    def _over_budget(self) -> bool:
-        """Whether the sweep file's limit is reached; what runs is finished, nothing new is started."""
-        budget = self.plan.spec.budget
+    def _over(self) -> bool:
+        """Whether a limit or a request ends the sweep; what runs is finished, nothing new is started."""
+        if self.stopped is not None:
+            return True
+        budget, now = self.plan.spec.budget, self._clock()
         spent = {"gpu_hours": self._hours * max(self.plan.spec.resources.gpus_per_fit, 1e-9),
-                 "wall_hours": (time.monotonic() - self._began) / 3600}  # fmt: skip
+                 "wall_hours": (now - self._began) / 3600}  # fmt: skip
         for name, hours in spent.items():
             limit = getattr(budget, name)
             if limit is not None and hours >= limit:
-                self.stopped = f"budget.{name}: {limit:g} is used up; raise it and run again to go on"
-                return True
-        return False
+                self.stopped = Stop("budget", f"budget.{name}: {limit:g} is used up; raise it and run again to go on")
+        if self.stopped is None and now - self._asked_to_stop > 1:
+            self._asked_to_stop = now
+            if self.home.read_state(f"{self.sweep}.stop"):
+                self.stopped = Stop("stopped", "`sweep stop` asked for it; run again to go on")
+        return self.stopped is not None
 
     def _split(self, spec: FitSpec) -> SplitData:
-        """Data of a fit's split, made once."""
+        """Data of a fit's split, opened when its first fit is due."""
         place = (spec.dataset, spec.split)
         if place not in self._splits:
-            self._splits[place] = self.plan.data[spec.dataset].split(spec.split, spec.folds, spec.seed)
+            self._splits[place] = open_split(
+                self.plan.choices[spec.dataset], self.home.data, spec.split, spec.folds, spec.seed,
+                label=spec.dataset, fingerprint=spec.data,
+            )  # fmt: skip
         return self._splits[place]
+
+    def _let_go(self, dataset: str, split: int) -> None:
+        """Free a split's data once none of its studies waits for anything."""
+        places = (c for (d, s, _), c in self._courses.items() if (d, s) == (dataset, split))
+        if not any(course.outstanding for course in places):
+            self._splits.pop((dataset, split), None)
+            if self._executor is not None:
+                self._executor.forget((dataset, split))
 
     def _take(self, finished: Finished) -> None:
         """Commit a finished fit, or count its failure and perhaps try again."""
         spec = finished.spec
-        del self._running[spec.key]
+        if self._running.pop(spec.key, None) is None:
+            return  # an answer that came twice: the first one counts
+        course = self._courses[spec.study]
         attempt = self._attempts.pop(spec.key, 0) + 1
+        if finished.outcome is not None:
+            try:
+                record = self._keep(spec, replace(finished.outcome.record, attempts=attempt), finished.outcome.arrays)
+            except UnsoundRecord as error:
+                finished = replace(
+                    finished, outcome=None, kind="numerical", message=str(error),
+                    seconds=finished.outcome.record.seconds.busy,
+                )  # fmt: skip
         if finished.outcome is None:
-            final = attempt > RETRIES.get(finished.kind, 0)
-            self.ledger.fail(self.sweep, _failure(finished, attempt, final))
-            self._hours += finished.seconds / 3600
-            if not final:
-                self._attempts[spec.key] = attempt
-                if finished.kind == "out of memory":
-                    self._lean.add(spec.key)
-                if finished.kind == "misplaced worker":
-                    time.sleep(0.5)  # that process is about to end, and must not get the fit again
-                self._queue.push(spec)
-                return
-            self.tally.failed += n_fits(spec)
-            self._tell(self._study.pop(spec.key), spec, None)
+            self._fail(course, finished, attempt)
             return
-        record = self._keep(spec, replace(finished.outcome.record, attempts=attempt), finished.outcome.arrays)
-        self._hours += occupied_seconds(record) / 3600
+        self._crossing("committed")
+        self._hours += record.seconds.busy / 3600
+        self._costs.learn(spec, record.seconds.busy)
         self.tally.done += n_fits(spec)
-        self._tell(self._study.pop(spec.key), spec, record.score)
-        if self.recorder is not None:
-            self.recorder.poke()
+        self._tell(course, spec, Told.of(record))
+        self._count()
+        self._on_commit()
+
+    def _fail(self, course: _Course, finished: Finished, attempt: int) -> None:
+        spec = finished.spec
+        final = attempt > RETRIES.get(finished.kind, 0)
+        self.ledger.fail(
+            self.sweep,
+            Failure.of(
+                spec, attempt=attempt, kind=finished.kind, message=finished.message, traceback=finished.trace,
+                seconds=finished.seconds, final=final,
+            ),
+        )  # fmt: skip
+        self._crossing("failure kept")
+        self._hours += finished.seconds / 3600
+        if final:
+            self.tally.failed += n_fits(spec)
+            self._tell(course, spec, None)
+            self._count()
+            return
+        self._attempts[spec.key] = attempt
+        if finished.kind == "out of memory":
+            self._lean.add(spec.key)
+        if finished.kind == "misplaced worker":
+            time.sleep(0.5)  # that process is about to end, and must not get the fit again
+        self._queue.push(spec)
 
     def _keep(self, spec: FitSpec, record: FitRecord, arrays: dict[str, Any]) -> FitRecord:
         """Artifact first, then the row that names its checksum: a row never promises what is not there."""
-        try:
-            if arrays:
+        if arrays:
+            try:
                 record = replace(record, artifact=self.home.write_artifact(spec.key, arrays))
-            self.ledger.commit(spec, record)
-        except (OSError, sqlalchemy.exc.OperationalError) as error:
-            raise UserError(
-                f"cannot keep the result of {spec.label}: {first_line(getattr(error, 'orig', error))}; "
-                "what was committed before is safe, run again when there is room"
-            ) from None
+            except OSError as error:
+                raise UserError(
+                    f"cannot keep the result of {spec.label}: {error.strerror or error}; "
+                    "what was committed before is safe, run again when there is room"
+                ) from None
+            self._crossing("artifact written")
+        self.ledger.commit(spec, record)
         return record
 
     def _cost(self, spec: FitSpec) -> float:
         if self.plan.spec.mode == "benchmark":
             # A random order, the same in every run: no method profits from a quiet hour.
             return float(derive_seed(spec.seed, spec.key, "order"))
-        return expected_cost(spec, self.plan.data[spec.dataset].dimension)
+        return expected_cost(spec, self.plan.cards[spec.dataset].dimension)
+
+    def _count(self) -> None:
+        size = Size.total(course.size for course in self._courses.values())
+        self.tally.total, self.tally.exact = size.fits, size.exact
+
+    def _seconds_left(self) -> float | None:
+        """By what each waiting fit should cost. Looking at all of them is kept to a small share of the time."""
+        now = self._clock()
+        if now >= self._look_again:
+            waiting = [*self._queue.waiting(), *(spec for spec, _ in self._running.values())]
+            self._left = self._costs.seconds_left(waiting, self.tally.left, max(1, self.workers))
+            self._look_again = self._clock() + 20 * (self._clock() - now)
+        return self._left
 
     def _show(self) -> None:
-        running = sorted(spec.label for spec in self._running.values())
-        shown = self.progress.update(self.tally, running)
-        if shown:
+        running = sorted((Running(spec.label, since) for spec, since in self._running.values()), key=lambda r: r.since)
+        state = self.display.update(self.tally, running, self._seconds_left)
+        if state is not None:
             devices = self._executor.devices if self._executor is not None else []
-            self.home.write_state(self.sweep, self.progress.state(self.tally, running) | {"devices": devices})
-
-
-def occupied_seconds(record: FitRecord) -> float:
-    """Seconds for which a fit kept its worker busy."""
-    return sum(seconds for phase, seconds in record.seconds.items() if phase != "queue")
-
-
-def _failure(finished: Finished, attempt: int, final: bool) -> Failure:
-    return Failure(
-        key=finished.spec.key,
-        label=finished.spec.label,
-        method=finished.spec.method,
-        attempt=attempt,
-        kind=finished.kind,
-        message=finished.message,
-        traceback=finished.trace,
-        seconds=finished.seconds,
-        final=final,
-        happened=time.time(),
-    )
+            self.home.write_state(self.sweep, state | {"devices": devices})

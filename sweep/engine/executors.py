@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sweep.errors import first_line
-from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
+from sweep.fits import FitOutcome, FitSpec, Help, SplitData, fit_and_score
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,20 @@ class Finished:
     message: str = ""
     trace: str = ""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fit that is handed to an executor: its spec, how to get its data, and what helps it."""
+
+    spec: FitSpec
+    data: Callable[[], SplitData]
+    help: Help = field(default_factory=Help)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Jobs of one place share their data."""
+        return self.spec.dataset, self.spec.split
 
 
 class Executor(Protocol):
@@ -37,14 +52,14 @@ class Executor(Protocol):
     def room(self) -> int:
         """Fits that may be submitted now."""
 
-    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
-        """Start a fit, from the dual weights `warm` if given.
-
-        `lean` trades speed for memory, after an attempt that ran out of it.
-        """
+    def submit(self, job: Job) -> None:
+        """Start a fit."""
 
     def wait(self, seconds: float) -> list[Finished]:
         """Fits that finished; waits up to `seconds` for the first."""
+
+    def forget(self, place: tuple[str, int]) -> None:
+        """No further fit of this dataset and split will come: let its data go."""
 
     @property
     def devices(self) -> list[dict[str, Any]]:
@@ -60,29 +75,34 @@ class InlineExecutor:
     slots = 1
     devices: list[dict[str, Any]] = []  # noqa: RUF012 - never filled: the only fit runs inside `wait`
 
-    def __init__(self) -> None:
-        self._queue: deque[tuple[FitSpec, SplitData, Any, bool]] = deque()
+    def __init__(self, estimators: Mapping[str, Any] | None = None) -> None:
+        self._queue: deque[Job] = deque()
+        self._estimators = estimators or {}
 
     @property
     def room(self) -> int:
         return 1 - len(self._queue)
 
-    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
-        self._queue.append((spec, data, warm, lean))
+    def submit(self, job: Job) -> None:
+        self._queue.append(job)
 
     def wait(self, seconds: float) -> list[Finished]:
         from threadpoolctl import threadpool_limits
 
         if not self._queue:
             return []
-        spec, data, warm, lean = self._queue.popleft()
+        job = self._queue.popleft()
         start = time.perf_counter()
         try:
+            help = replace(job.help, estimator=self._estimators.get(job.spec.method))
             # One thread, as in a Ray worker: sums in another order would change the last bits.
             with threadpool_limits(1):
-                return [Finished(spec, fit_and_score(spec, data, warm=warm, lean=lean))]
+                return [Finished(job.spec, fit_and_score(job.spec, job.data(), help))]
         except Exception as error:
-            return [describe_failure(spec, error, time.perf_counter() - start)]
+            return [describe_failure(job.spec, error, time.perf_counter() - start)]
+
+    def forget(self, place: tuple[str, int]) -> None:
+        pass  # it keeps no data
 
     def close(self) -> None:
         self._queue.clear()
@@ -94,16 +114,17 @@ def describe_failure(spec: FitSpec, error: BaseException, seconds: float) -> Fin
     return Finished(spec, None, classify(error), first_line(error), trace, seconds)
 
 
+_KINDS = {
+    "out of memory": {"MemoryError", "OutOfMemoryError"},
+    "misplaced worker": {"MisplacedWorkerError"},
+    "lost device": {"CUDARuntimeError", "CUDADriverError", "CUBLASError", "CUSOLVERError", "CUSPARSEError"},
+    "lost worker": {"WorkerCrashedError", "NodeDiedError", "ActorDiedError", "ObjectLostError", "OwnerDiedError",
+                    "RaySystemError", "LocalRayletDiedError", "RayChannelError"},
+    "numerical": {"LinAlgError", "FloatingPointError", "ArithmeticError"},
+}  # fmt: skip
+
+
 def classify(error: BaseException) -> str:
     """What kind of failure it is, which decides whether to try again."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    if names & {"MemoryError", "OutOfMemoryError"}:
-        return "out of memory"
-    if "MisplacedWorkerError" in names:
-        return "misplaced worker"
-    if names & {"WorkerCrashedError", "NodeDiedError", "ActorDiedError", "ObjectLostError", "OwnerDiedError",
-                "RaySystemError", "LocalRayletDiedError", "RayChannelError"}:  # fmt: skip
-        return "lost worker"
-    if names & {"LinAlgError", "FloatingPointError"}:
-        return "numerical"
-    return "bug"
+    return next((kind for kind, classes in _KINDS.items() if names & classes), "bug")

@@ -5,6 +5,7 @@ Ray exports them with the prefix `ray_` at every node's metrics port, where Prom
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class FitMetrics:
             self._add(tags, "wasted", finished.seconds)
             return
         self._done.inc(1, tags)
-        for phase, seconds in finished.outcome.record.seconds.items():
+        for phase, seconds in asdict(finished.outcome.record.seconds).items():
             self._add(tags, phase, seconds)
-        self._solve.observe(finished.outcome.record.seconds["solve"], tags)
+        self._solve.observe(finished.outcome.record.seconds.solve, tags)
 
     def _add(self, tags: dict[str, str], phase: str, seconds: float) -> None:
         if seconds > 0:  # Ray refuses to add nothing

@@ -12,21 +12,24 @@ from sweep.fits import FitSpec
 
 
 class FitQueue:
-    """Longest expected fits first; among equals every trial's first fold, then the promising trials.
+    """Split by split; there the longest expected fits first, among equals every trial's first fold, then the promising.
 
-    The longest first keeps the last worker from starting a long fit when the others are done. A
-    trial that looks good early is worth finishing early: it is what a stopped sweep would choose.
+    One split's data at a time are in memory. The longest first keeps the last worker from starting a long fit when the
+    others are done. A trial that looks good early is worth finishing early: it is what a stopped sweep would choose.
     """
 
-    def __init__(self, cost: Callable[[FitSpec], float]) -> None:
-        self._cost = cost
-        self._heap: list[tuple[float, float, int, FitSpec]] = []
+    def __init__(self, cost: Callable[[FitSpec], float], place: Callable[[FitSpec], int] = lambda spec: 0) -> None:
+        self._cost, self._place = cost, place
+        self._heap: list[tuple[int, float, float, int, FitSpec]] = []
         self._order = itertools.count()
         self._waiting: dict[str, FitSpec] = {}
         self._of_trial: dict[Any, set[str]] = defaultdict(set)
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def waiting(self) -> list[FitSpec]:
+        return list(self._waiting.values())
 
     def push(self, spec: FitSpec) -> None:
         self._waiting[spec.key] = spec
@@ -36,21 +39,28 @@ class FitQueue:
     def pop(self) -> FitSpec:
         while True:
             *_, spec = heapq.heappop(self._heap)
-            if self._waiting.pop(spec.key, None) is not None:  # else an entry from before `learn`
-                mates = self._of_trial[_trial(spec)]
-                mates.discard(spec.key)
-                if not mates:
-                    del self._of_trial[_trial(spec)]
+            if self.drop(spec.key):  # else an entry from before `learn`, or one that was dropped
                 return spec
+
+    def drop(self, key: str) -> FitSpec | None:
+        """Take out a fit that is not needed any more; None if it was not waiting."""
+        spec = self._waiting.pop(key, None)
+        if spec is not None:
+            mates = self._of_trial[_trial(spec)]
+            mates.discard(key)
+            if not mates:
+                del self._of_trial[_trial(spec)]
+        return spec
 
     def learn(self, spec: FitSpec, score: float) -> None:
         """A fold of a trial has scored: its other folds move up by how well."""
+        promise = score if spec.maximize else -score
         for key in self._of_trial.get(_trial(spec), ()):
-            self._add(self._waiting[key], promise=score)
+            self._add(self._waiting[key], promise=promise)
 
     def _add(self, spec: FitSpec, promise: float) -> None:
-        heapq.heappush(self._heap, (-self._cost(spec), -promise, next(self._order), spec))
+        heapq.heappush(self._heap, (self._place(spec), -self._cost(spec), -promise, next(self._order), spec))
 
 
 def _trial(spec: FitSpec) -> Any:
-    return (spec.dataset, spec.split, spec.method, spec.gamma, spec.rank, spec.restarts)
+    return (*spec.study, spec.trial, spec.restarts)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from sweep.engine.cluster import connect
-from sweep.engine.executors import Finished, classify, describe_failure
+from sweep.engine.executors import Finished, Job, classify, describe_failure
+from sweep.engine.failures import is_preemption
 from sweep.engine.lifeline import Lifeline
 from sweep.engine.metrics import FitMetrics
 from sweep.engine.whereabouts import whereabouts, withdrawn
-from sweep.engine.worker import Order, on_shared_data, run_fit
+from sweep.engine.worker import Luggage, Order, on_shared_data, run_fit
 from sweep.errors import UserError, first_line
-from sweep.fits import FitOutcome, FitSpec, SplitData
+from sweep.fits import FitOutcome, FitSpec
+from sweep.methods import known_method
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
 _AHEAD = 2
@@ -34,11 +36,14 @@ class RayExecutor:
         gpus: int = 0,
         timeout: float | None = None,
         one_gpu_model: bool = False,
+        code: Mapping[str, bytes] | None = None,
+        estimators: Mapping[str, Any] | None = None,
         function: Callable[..., FitOutcome] = run_fit,
     ) -> None:
         """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more.
 
-        `one_gpu_model` refuses a cluster on which times could not be compared.
+        `one_gpu_model` refuses a cluster on which times could not be compared. `code` and `estimators` are the user's
+        own: they travel to the workers once.
         """
         ray = connect(address)
         models = gpu_models(ray.nodes())
@@ -63,7 +68,8 @@ class RayExecutor:
         self._looked, self._slots = float("-inf"), 1
         self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
-        self._data: dict[int, Any] = {}
+        self._luggage = ray.put(Luggage(code or {}, estimators or {}))
+        self._data: dict[tuple[str, int], Any] = {}
         self._metrics = FitMetrics()
         self._lifeline = Lifeline(ray)
 
@@ -84,16 +90,18 @@ class RayExecutor:
     def room(self) -> int:
         return self.slots + _AHEAD - len(self._running)
 
-    def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
-        from solvers.methods import METHODS
-
-        if id(data) not in self._data:
-            self._data[id(data)] = self._ray.put(data)
-        gpus = self._gpus_per_fit if METHODS[spec.method].device == "array" else 0
-        order = Order(gpus, submitted=time.time(), timeout=self._timeout, lean=lean)
-        reference = self._task.options(num_gpus=gpus, name=spec.label).remote(spec, [self._data[id(data)]], order, warm)
-        self._running[reference] = (spec, time.monotonic())
+    def submit(self, job: Job) -> None:
+        if job.place not in self._data:
+            self._data[job.place] = self._ray.put(job.data())
+        gpus = self._gpus_per_fit if known_method(job.spec.method).device == "array" else 0
+        order = Order(gpus, submitted=time.time(), timeout=self._timeout)
+        references = [self._data[job.place], self._luggage]
+        task = self._task.options(num_gpus=gpus, name=job.spec.label)
+        self._running[task.remote(job.spec, references, order, job.help)] = (job.spec, time.monotonic())
         self._metrics.started(self.slots)
+
+    def forget(self, place: tuple[str, int]) -> None:
+        self._data.pop(place, None)  # Ray frees what nobody refers to
 
     def wait(self, seconds: float) -> list[Finished]:
         if not self._running:
@@ -122,6 +130,8 @@ class RayExecutor:
             return Finished(spec, None, classify(cause), first_line(cause), str(error), _ran(spec, submitted))
         except self._ray.exceptions.RayError as error:
             failure = describe_failure(spec, error, _ran(spec, submitted))
+            if is_preemption(error):
+                return replace(failure, kind="preempted")
             # Nearly: two clocks were read.
             if self._timeout and failure.kind == "lost worker" and failure.seconds >= 0.9 * self._timeout:
                 return replace(failure, kind="timeout", message=f"no result after {self._timeout:g} s")

@@ -6,13 +6,16 @@ import faulthandler
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from sweep.code import unbundle
 from sweep.engine.whereabouts import announced
-from sweep.fits import FitOutcome, FitSpec, SplitData, fit_and_score
+from sweep.fits import FitOutcome, FitSpec, Help, SplitData, fit_and_score
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,14 @@ class Order:
     gpus: float
     submitted: float
     timeout: float | None = None
-    lean: bool = False  # small blocks: the first attempt ran out of memory
+
+
+@dataclass(frozen=True)
+class Luggage:
+    """What all tasks of a sweep share: the user's own code, and estimators that were handed over in memory."""
+
+    code: Mapping[str, bytes]
+    estimators: Mapping[str, Any]
 
 
 class MisplacedWorkerError(RuntimeError):
@@ -42,13 +52,14 @@ _WORKER = _Worker()
 
 
 def on_shared_data(function: Callable[..., FitOutcome]) -> Callable[..., FitOutcome]:
-    """`function` as a task that gets a reference to the data, in a list, in place of the data.
+    """`function` as a task that gets references, in a list, in place of the data and the luggage.
 
     Ray resolves a bare reference for every task anew, which costs as much as all else about a task.
     """
 
-    def task(spec: FitSpec, reference: list[Any], order: Order, warm: Any = None) -> FitOutcome:
-        return function(spec, _shared_data(reference[0]), order, warm)
+    def task(spec: FitSpec, references: list[Any], order: Order, help: Help) -> FitOutcome:
+        data, luggage = references
+        return function(spec, _shared_data(data), order, replace(help, estimator=_unpacked(luggage).get(spec.method)))
 
     return task
 
@@ -62,7 +73,18 @@ def _shared_data(reference: Any) -> SplitData:
     return data
 
 
-def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> FitOutcome:
+@lru_cache(maxsize=1)
+def _unpacked(reference: Any) -> Mapping[str, Any]:
+    """The luggage, its code made importable in this process; returns the estimators by method."""
+    import ray
+
+    luggage: Luggage = ray.get(reference)
+    if luggage.code:
+        unbundle(luggage.code, Path(tempfile.mkdtemp(prefix="sweep-code-")))
+    return luggage.estimators
+
+
+def run_fit(spec: FitSpec, data: SplitData, order: Order, help: Help) -> FitOutcome:
     """Run one fit on the device that Ray gave to this task."""
     began = time.time()
     if order.timeout is not None:
@@ -71,9 +93,7 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order, warm: Any = None) -> F
     try:
         with announced(spec.key, spec.label, order.gpus):
             startup = _prepare(order.gpus)
-            outcome = fit_and_score(
-                spec, data, device="cuda:0" if _WORKER.has_gpu else "cpu", warm=warm, lean=order.lean
-            )
+            outcome = fit_and_score(spec, data, replace(help, device="cuda:0" if _WORKER.has_gpu else "cpu"))
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcome.with_seconds(startup=startup, queue=max(0.0, began - order.submitted))

@@ -6,7 +6,7 @@ not what it is.
 
 from sweep.fits.record import Curve, FitRecord, Place, Scores, Seconds, Solved
 from sweep.fits.run import build_model, fit_and_score
-from sweep.fits.spec import CHAIN, COLD, FitOutcome, FitSpec, Help, SplitData, source_of
+from sweep.fits.spec import CHAIN, COLD, FitOutcome, FitSpec, Help, SplitData
 from sweep.fits.trials import FoldScores, Select, Trial, Value, choose, mean, standard_error
 
 __all__ = [
@@ -30,6 +30,5 @@ __all__ = [
     "choose",
     "fit_and_score",
     "mean",
-    "source_of",
     "standard_error",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from sweep.fits.record import FitRecord
 from sweep.fits.trials import Trial, Value
-from sweep.seeds import derive_seed, digest
+from sweep.seeds import derive_seed, digest, source_of
 
 # A fit's own start: on its own, or as the first of a chain of warm starts.
 COLD, CHAIN = "cold", "chain"
@@ -140,11 +140,6 @@ class FitSpec:
         if key is not None:
             vars(spec)["key"] = key  # where `cached_property` looks first
         return spec
-
-
-def source_of(dataset: str) -> str:
-    """The part of a dataset's name that its splits depend on: options in brackets do not move them."""
-    return dataset.partition("[")[0]
 
 
 def _pairs(values: Any) -> Pairs:

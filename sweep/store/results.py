@@ -1,28 +1,91 @@
-"""From the ledger's records to result rows and the efficiency comparison. Pure functions of records."""
+"""From the ledger's records to result rows. Pure functions of records."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 from solvers.methods import METHODS
-from sweep.errors import UserError
-from sweep.fits import FitRecord, FitSpec, study_label
+from sweep.fits import Curve, FitRecord, FitSpec, Select, Trial, choose, mean, standard_error
+from sweep.fits.trials import shown
+from sweep.methods import known_method
 from sweep.store.ledger import Failure
-from sweep.studies.grid import Trial, best_trial
-from sweep.studies.plan import n_fits
-
-# The paper's pairs: a convex relaxation and the non-convex method it stands for.
-PAIRS = (("mdml-csfn", "pdml-sfn"), ("mdml-cvnd", "pdml-vnd"), ("mdml-cldd", "pdml-ldd"))
+from sweep.studies.base import n_fits
+from sweep.studies.path import choose_gamma, mean_curve
 
 # Between the GPU models of one row.
-_GPUS = ", "
+GPUS = ", "
 
 Fit = tuple[FitSpec, FitRecord]
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One (dataset, split, method) whose refit is there.
+
+    Scores are of the refit on the test part. `n_fits` counts tuning fits, or the only fit of a method that tunes nothing;
+    `fit_seconds` is time in the solver over all fits, `wall_seconds` that for which they kept a worker busy.
+    `relative_gap` is the worst of all fits; `missed` counts fits whose tolerance was not reached. `edge` names
+    chosen values at the end of what was searched.
+    """
+
+    dataset: str
+    split: int
+    method: str
+    family: str
+    convex: bool | None
+    gamma: float | None
+    rank: int | None
+    params: Mapping[str, Any]
+    score: str
+    cv_score: float | None
+    cv_score_se: float | None
+    cv_auc: float | None
+    cv_auc_se: float | None
+    test_score: float | None
+    auc_all: float | None
+    auc_frequent: float | None
+    auc_infrequent: float | None
+    balance_score: float | None
+    ap_all: float | None
+    recall_at_1: float | None
+    recall_at_5: float | None
+    recall_at_10: float | None
+    map_at_r: float | None
+    knn_accuracy: float | None
+    npv: int | None
+    compactness: float | None
+    train_test_gap: float | None
+    edge: str | None
+    search: str
+    n_fits: int
+    n_refits: int
+    n_restarts: int
+    restarts_needed: float | None
+    fit_seconds: float
+    tuning_seconds: float
+    wall_seconds: float
+    wasted_seconds: float
+    n_eigh: int
+    relative_gap: float | None
+    converged: bool | None
+    missed: int
+    objective: float | None
+    n_queries: int
+    n_skipped: int
+    algorithm: str
+    mode: str
+    gpu: str | None
+    key: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+RESULT_COLUMNS = tuple(each.name for each in fields(ResultRow))
 
 
 @dataclass
@@ -33,27 +96,50 @@ class StudyRecords:
     split: int
     method: str
     fits: list[Fit] = field(default_factory=list)
+    select: Select = "best"
 
     @cached_property
     def folds(self) -> int:
         return max((spec.folds for spec, _ in self.fits if spec.fold is not None), default=0)
 
     @cached_property
+    def maximize(self) -> bool:
+        return all(spec.maximize for spec, _ in self.fits)
+
+    @cached_property
+    def score(self) -> str:
+        return self.fits[0][0].score
+
+    @cached_property
     def tuning(self) -> dict[Trial, dict[int, Fit]]:
-        """Tuning fits with all restarts, by trial and fold."""
+        """Tuning fits with all restarts, by trial and fold; paths are in `curves`."""
         restarts = max((spec.restarts for spec, _ in self.fits), default=1)
         found: dict[Trial, dict[int, Fit]] = defaultdict(dict)
         for spec, record in self.fits:
-            if spec.fold is not None and spec.restarts == restarts:
-                found[Trial(spec.gamma, spec.rank)][spec.fold] = (spec, record)
+            if spec.fold is not None and spec.restarts == restarts and spec.gammas is None:
+                found[spec.trial][spec.fold] = (spec, record)
+        return dict(found)
+
+    @cached_property
+    def curves(self) -> dict[int, dict[tuple[float, float], Curve]]:
+        """Curves of a path by fold and range, of the folds that have all ranges."""
+        found: dict[int, dict[tuple[float, float], Curve]] = defaultdict(dict)
+        for spec, record in self.fits:
+            if spec.fold is not None and spec.gammas is not None and record.curve is not None:
+                found[spec.fold][spec.gammas] = record.curve
         return dict(found)
 
     @cached_property
     def chosen(self) -> Trial | None:
-        """Best trial by the folds; the only one of a method that tunes nothing. Ask when all fits are in."""
+        """The trial that tuning settled on; the only one of a method that tunes nothing. Ask when all fits are in."""
+        if self.curves:
+            if len({frozenset(c) for c in self.curves.values()}) > 1 or len(self.curves) < self.folds:
+                return None
+            gamma = choose_gamma(self.curves, maximize=self.maximize, select=self.select)
+            return Trial.of({"gamma": gamma})
         if not self.tuning:
             return next(iter(self._refits), None)
-        return best_trial(self._fold_scores(), self.folds)
+        return choose(self.fold_scores, self.folds, maximize=self.maximize, select=self.select)
 
     @property
     def refit(self) -> Fit | None:
@@ -67,191 +153,170 @@ class StudyRecords:
 
     @cached_property
     def _refits(self) -> dict[Trial, Fit]:
-        return {Trial(s.gamma, s.rank): (s, r) for s, r in self.fits if s.fold is None}
+        return {spec.trial: (spec, record) for spec, record in self.fits if spec.fold is None}
 
-    def _fold_scores(self) -> dict[Trial, dict[int, float]]:
-        return {
-            trial: {fold: record.score for fold, (_, record) in folds.items()} for trial, folds in self.tuning.items()
-        }
+    @cached_property
+    def fold_scores(self) -> dict[Trial, dict[int, float]]:
+        return {t: {fold: value_of(fit) for fold, fit in folds.items()} for t, folds in self.tuning.items()}
 
-    def best_score(self) -> float | None:
-        """Mean score over the folds of the chosen trial."""
+    def chosen_scores(self, column: str | None = None) -> list[float]:
+        """Scores of the chosen trial over the folds: what tuning compared, or another score by name."""
         chosen = self.chosen
-        folds = self._fold_scores().get(chosen) if chosen is not None else None
-        return sum(folds.values()) / len(folds) if folds else None
+        if chosen is None:
+            return []
+        if self.curves:
+            if column not in (None, self.score):
+                return []
+            gammas, rows = mean_curve(self.curves)
+            return [float(row[gammas.index(chosen.get("gamma"))]) for row in rows]
+        fits = self.tuning.get(chosen, {}).values()
+        values = [value_of(fit) if column is None else fit[1].scores.get(column) for fit in fits]
+        return [value for value in values if value is not None]
+
+    @property
+    def edge(self) -> str | None:
+        """Chosen values at the end of what was searched, where more than one was: gamma=0.001 is the lowest."""
+        chosen = self.chosen
+        if chosen is None:
+            return None
+        searched: dict[str, set[Any]] = defaultdict(set)
+        for trial in self.tuning:
+            for name, value in trial.values:
+                searched[name].add(value)
+        if self.curves:
+            searched["gamma"] |= {g for by_span in self.curves.values() for c in by_span.values() for g in c.gammas}
+        ends = []
+        for name, value in chosen.values:
+            values = searched[name]
+            if len(values) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+                ends += [f"{name}={shown(value)} lowest"] if value == min(values) else []
+                ends += [f"{name}={shown(value)} highest"] if value == max(values) else []
+        return "; ".join(ends) or None
 
     def fits_until(self, target: float) -> int | None:
         """Fits started until a trial first reached a mean score of `target`; None if none did."""
         count, seen = 0, defaultdict[Trial, dict[int, float]](dict)
+        sign = 1.0 if self.maximize else -1.0
         restarts = max(spec.restarts for spec, _ in self.fits)
         for spec, record in sorted(self.tuning_fits, key=lambda fit: fit[1].started):
             count += n_fits(spec)
-            if spec.restarts == restarts:
-                folds = seen[Trial(spec.gamma, spec.rank)]
-                folds[spec.fold or 0] = record.score
-                if len(folds) == self.folds and sum(folds.values()) / len(folds) >= target - 1e-12:
+            if spec.restarts == restarts and record.value is not None:
+                folds = seen[spec.trial]
+                folds[spec.fold or 0] = record.value
+                if len(folds) == self.folds and sign * mean(folds.values()) >= sign * target - 1e-12:
                     return count
         return None
 
 
-def group_records(records: Iterable[Fit]) -> list[StudyRecords]:
-    """Records by study, in the order of the method table."""
+def value_of(fit: Fit) -> float:
+    """The score that tuning compared."""
+    spec, record = fit
+    value = record.scores.get(spec.score)
+    return float(value if value is not None else record.value or 0.0)
+
+
+def group_records(records: Iterable[Fit], select: Select = "best") -> list[StudyRecords]:
+    """Records by study: datasets and splits in order, ours in the order of the method table, then the others."""
     studies: dict[tuple[str, int, str], StudyRecords] = {}
     for spec, record in records:
-        place = (spec.dataset, spec.split, spec.method)
-        studies.setdefault(place, StudyRecords(*place)).fits.append((spec, record))
+        study = studies.setdefault(spec.study, StudyRecords(*spec.study, select=select))
+        study.fits.append((spec, record))
     order = {name: index for index, name in enumerate(METHODS)}
-    return sorted(studies.values(), key=lambda s: (s.dataset, s.split, order[s.method]))
+    return sorted(studies.values(), key=lambda s: (s.dataset, s.split, order.get(s.method, len(order)), s.method))
 
 
-def result_rows(records: Iterable[tuple[FitSpec, FitRecord]], failures: Sequence[Failure] = ()) -> list[dict[str, Any]]:
+def result_rows(
+    records: Iterable[Fit], failures: Sequence[Failure] = (), *, select: Select = "best"
+) -> list[ResultRow]:
     """One row per (dataset, split, method) whose refit is there."""
-    return [row for study in group_records(records) if (row := result_row(study, failures)) is not None]
+    return [row for study in group_records(records, select) if (row := result_row(study, failures)) is not None]
 
 
-def result_row(study: StudyRecords, failures: Sequence[Failure] = ()) -> dict[str, Any] | None:
-    """The contract's row for one study; None while its refit is missing. `failures` are the sweep's."""
+def result_row(study: StudyRecords, failures: Sequence[Failure] = ()) -> ResultRow | None:
+    """The row of one study; None while its refit is missing. `failures` are the sweep's."""
     if study.refit is None:
         return None
     spec, refit = study.refit
-    tuning = study.tuning_fits
+    tuning, scores = study.tuning_fits, refit.scores
     fits = [*tuning, study.refit]
-    fold_scores = [record.score for _, record in study.tuning.get(Trial(spec.gamma, spec.rank), {}).values()]
-    counted = tuning or [study.refit]
-    scores = refit.scores
-    tuning_seconds = sum(record.seconds["solve"] for _, record in tuning)
-    gaps = [record.fit["relative_gap"] for _, record in fits if record.fit.get("relative_gap") is not None]
-    return {
-        "dataset": study.dataset,
-        "split": study.split,
-        "method": study.method,
-        "family": METHODS[study.method].family,
-        "convex": METHODS[study.method].convex,
-        "gamma": spec.gamma,
-        "rank": spec.rank,
-        "cv_auc": _mean(fold_scores),
-        "cv_auc_se": standard_error(fold_scores),
-        "auc_all": scores["auc_all"],
-        "auc_frequent": scores["auc_frequent"],
-        "auc_infrequent": scores["auc_infrequent"],
-        "balance_score": scores["balance_score"],
-        "ap_all": scores["ap_all"],
-        "npv": scores["npv"],
-        "compactness": scores["auc_all"] / scores["npv"],
-        "train_test_gap": scores["train_auc_all"] - scores["auc_all"],
-        "n_fits": sum(n_fits(s) for s, _ in counted),
-        "n_refits": n_fits(spec) if tuning else 0,
-        "n_restarts": spec.restarts,
-        "fit_seconds": sum(record.seconds["solve"] for _, record in fits),
-        "tuning_seconds": tuning_seconds if tuning else refit.seconds["solve"],
-        "wall_seconds": sum(sum(record.seconds.values()) - record.seconds.get("queue", 0.0) for _, record in fits),
-        "wasted_seconds": wasted_seconds(study, failures),
-        "n_eigh": sum(int(record.fit.get("n_eigh") or 0) for _, record in fits),
-        "relative_gap": max(gaps) if gaps else None,
-        "objective": refit.fit.get("objective"),
-        "n_skipped": scores["n_skipped"],
-        "algorithm": spec.algorithm,
-        "mode": "benchmark" if spec.salt else "production",
-        "gpu": _GPUS.join(sorted({str(record.place.get("gpu")) for _, record in fits})),
-        "key": spec.key,
-    }
+    records = [record for _, record in fits]
+    compared, auc = study.chosen_scores(), study.chosen_scores("auc_all")
+    known = known_method(study.method)
+    gaps = [r.fit.relative_gap for r in records if r.fit.relative_gap is not None]
+    gpus = sorted({r.place.gpu for r in records if r.place.gpu})
+    return ResultRow(
+        dataset=study.dataset,
+        split=study.split,
+        method=study.method,
+        family=known.family,
+        convex=known.convex,
+        gamma=spec.trial.get("gamma"),
+        rank=spec.trial.get("rank"),
+        params=dict(spec.trial.values),
+        score=spec.score,
+        cv_score=mean(compared) if compared else None,
+        cv_score_se=standard_error(compared),
+        cv_auc=mean(auc) if auc else None,
+        cv_auc_se=standard_error(auc),
+        test_score=scores.get(spec.score),
+        auc_all=scores.auc_all,
+        auc_frequent=scores.auc_frequent,
+        auc_infrequent=scores.auc_infrequent,
+        balance_score=scores.balance_score,
+        ap_all=scores.ap_all,
+        recall_at_1=scores.recall_at_1,
+        recall_at_5=scores.recall_at_5,
+        recall_at_10=scores.recall_at_10,
+        map_at_r=scores.map_at_r,
+        knn_accuracy=scores.knn_accuracy,
+        npv=scores.npv,
+        compactness=scores.auc_all / scores.npv if scores.auc_all is not None and scores.npv else None,
+        train_test_gap=_difference(scores.train_auc_all, scores.auc_all),
+        edge=study.edge,
+        search=_search(study),
+        n_fits=sum(n_fits(s) for s, _ in (tuning or fits)),
+        n_refits=n_fits(spec) if tuning else 0,
+        n_restarts=spec.restarts,
+        restarts_needed=restarts_needed(records),
+        fit_seconds=sum(r.seconds.solve for r in records),
+        tuning_seconds=sum(r.seconds.solve for _, r in tuning) if tuning else refit.seconds.solve,
+        wall_seconds=sum(r.seconds.busy for r in records),
+        wasted_seconds=wasted_seconds(study, failures),
+        n_eigh=sum(r.fit.n_eigh or 0 for r in records),
+        relative_gap=max(gaps) if gaps else None,
+        converged=refit.fit.converged,
+        missed=sum(1 for r in records if r.fit.converged is False and spec.algorithm == "certified"),
+        objective=refit.fit.objective,
+        n_queries=scores.n_queries,
+        n_skipped=scores.n_skipped,
+        algorithm=spec.algorithm,
+        mode="benchmark" if spec.salt else "production",
+        gpu=GPUS.join(gpus) or None,
+        key=spec.key,
+    )
 
 
 def wasted_seconds(study: StudyRecords, failures: Sequence[Failure]) -> float:
     """Seconds that went into failed attempts at a study's fits."""
-    beginning = study_label(study.dataset, study.split, study.method) + " "
-    return sum(failure.seconds for failure in failures if failure.label.startswith(beginning))
+    place = (study.dataset, study.split, study.method)
+    return sum(failure.seconds for failure in failures if (failure.dataset, failure.split, failure.method) == place)
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """Non-convex over convex: how many runs, how long each, both together."""
-
-    convex: str
-    nonconvex: str
-    convex_fits: int
-    nonconvex_fits: int
-    convex_seconds: float
-    nonconvex_seconds: float
-
-    @property
-    def runs_ratio(self) -> float:
-        return self.nonconvex_fits / self.convex_fits
-
-    @property
-    def time_per_run_ratio(self) -> float:
-        return (self.nonconvex_seconds / self.nonconvex_fits) / (self.convex_seconds / self.convex_fits)
-
-    @property
-    def total_ratio(self) -> float:
-        return self.nonconvex_seconds / self.convex_seconds
+def restarts_needed(records: Iterable[FitRecord], tolerance: float = 1e-3) -> float | None:
+    """Mean over fits of how many restarts it took until one came within `tolerance` of the best of them all."""
+    needed = []
+    for record in records:
+        objectives = record.fit.restart_objectives
+        if objectives and len(objectives) > 1:
+            best = min(objectives)
+            within = best + tolerance * max(1.0, abs(best))
+            needed.append(1 + next(i for i, value in enumerate(objectives) if value <= within))
+    return mean(needed) if needed else None
 
 
-def efficiency(rows: Sequence[dict[str, Any]]) -> list[Efficiency]:
-    """Tuning cost of each pair that was run on the same datasets and splits, then of all together.
-
-    Times of different solvers, modes or GPU models are not comparable: a mixture is refused.
-    """
-    # Only the pairs are compared: another method may well have run elsewhere, as ilhd does on the CPU.
-    rows = [row for row in rows if any(row["method"] in pair for pair in PAIRS)]
-    for column in ("algorithm", "mode", "gpu"):
-        # A row may name several GPU models itself, all rows the same ones: that is a mixture, too.
-        values = {part for row in rows for part in str(row[column]).split(_GPUS)}
-        if len(values) > 1:
-            raise UserError(
-                f"compare: these fits differ in {column} ({', '.join(sorted(values))}), "
-                "so their times cannot be compared; compare sweeps that agree in it"
-            )
-    found = []
-    for convex, nonconvex in PAIRS:
-        places = [{(r["dataset"], r["split"]) for r in rows if r["method"] == m} for m in (convex, nonconvex)]
-        common = places[0] & places[1]
-        if common:
-            found.append(_efficiency(rows, convex, nonconvex, common))
-    if len(found) > 1:
-        found.append(
-            Efficiency(
-                "all convex",
-                "all non-convex",
-                sum(e.convex_fits for e in found),
-                sum(e.nonconvex_fits for e in found),
-                sum(e.convex_seconds for e in found),
-                sum(e.nonconvex_seconds for e in found),
-            )
-        )
-    return found
+def _search(study: StudyRecords) -> str:
+    return "path" if study.curves else "grid" if len(study.tuning) > 1 else "none"
 
 
-def _efficiency(rows: Sequence[dict[str, Any]], convex: str, nonconvex: str, places: set[Any]) -> Efficiency:
-    def total(method: str, column: str) -> Any:
-        return sum(r[column] for r in rows if r["method"] == method and (r["dataset"], r["split"]) in places)
-
-    return Efficiency(
-        convex, nonconvex,
-        total(convex, "n_fits"), total(nonconvex, "n_fits"),
-        total(convex, "tuning_seconds"), total(nonconvex, "tuning_seconds"),
-    )  # fmt: skip
-
-
-def verdict(comparisons: Sequence[Efficiency]) -> str:
-    """The measured ratio in one sentence."""
-    if not comparisons:
-        return "No convex method and its non-convex counterpart have both finished, so there is nothing to compare."
-    e = comparisons[-1]
-    return (
-        f"Tuning {e.nonconvex} took {e.total_ratio:.2f} x the time of {e.convex}: "
-        f"{e.runs_ratio:.0f} x as many fits ({e.nonconvex_fits} against {e.convex_fits}) "
-        f"x {e.time_per_run_ratio:.3g} of the time per fit."
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def standard_error(values: Sequence[float]) -> float | None:
-    """Standard error of the mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
+def _difference(left: float | None, right: float | None) -> float | None:
+    return None if left is None or right is None else left - right

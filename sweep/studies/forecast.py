@@ -1,7 +1,8 @@
-"""How long a sweep will take: from a few pilot fits, by simulating the schedule.
+"""How long a sweep will take: what its fits should cost, and the schedule simulated.
 
-Seconds of a fit are interpolated, per dataset and method, between the pilot fits at the corners of
-the grid, linearly in the logarithms of gamma, rank and seconds.
+Seconds of a fit are predicted, per dataset and method, from those that are known: linear in the logarithms of gamma, rank
+and seconds, corrected by the nearest known setting. A method of which nothing is known is taken for the mean of the
+others of its family, with a wider interval.
 """
 
 from __future__ import annotations
@@ -11,130 +12,198 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from sweep.fits import FitRecord, FitSpec
-from sweep.studies.grid import GridStudy, Study, Trial
+from sweep.methods import known_method
+from sweep.studies.base import Size, Study, Told
+from sweep.studies.grid import GridStudy
+from sweep.studies.plan import Standing
 
-# Between pilot fits seconds vary by about this factor (standard deviation of the logarithm).
-_SPREAD = 0.25
+# Standard deviation of the logarithm of a fit's seconds around the prediction: between known settings of the same
+# method, beyond the largest known one, and from other methods.
+_SPREAD, _BEYOND, _FROM_OTHERS = 0.25, 0.5, 0.9
 _DRAWS = 200
+_RIDGE = 1e-2
+
+
+@dataclass
+class _Group:
+    """Known fits of one method on one dataset: sums by setting, and a line through them."""
+
+    seconds: dict[tuple[float, float], tuple[float, int]] = field(default_factory=dict)
+    _line: Any = None
+
+    def learn(self, place: tuple[float, float], seconds: float) -> None:
+        total, count = self.seconds.get(place, (0.0, 0))
+        self.seconds[place] = (total + seconds, count + 1)
+        self._line = None
+
+    def predict(self, place: tuple[float, float]) -> float:
+        places = np.array(list(self.seconds))
+        logs = np.array([math.log(total / count) for total, count in self.seconds.values()])
+        if self._line is None:
+            centred = places - places.mean(axis=0)
+            slope = np.linalg.solve(centred.T @ centred + _RIDGE * np.eye(2), centred.T @ (logs - logs.mean()))
+            self._line = (places.mean(axis=0), logs.mean(), slope)
+        middle, level, slope = self._line
+        at = np.asarray(place)
+        nearest = int(np.argmin(np.abs(places - at).sum(axis=1)))
+        residual = logs[nearest] - (level + (places[nearest] - middle) @ slope)
+        return float(math.exp(level + (at - middle) @ slope + residual))
+
+    def reaches(self, place: tuple[float, float]) -> bool:
+        return any(place[1] <= known[1] + 1e-9 for known in self.seconds)
+
+
+class Costs:
+    """What fits should cost, from those that were seen."""
+
+    def __init__(self, known: Iterable[tuple[FitSpec, FitRecord]] = ()) -> None:
+        self._groups: dict[tuple[Any, ...], _Group] = defaultdict(_Group)
+        self._memory: dict[tuple[Any, ...], float] = {}
+        self.startup = 0.0
+        for spec, record in known:
+            self.learn(spec, record.seconds.busy - record.seconds.startup)
+            self.startup = max(self.startup, record.seconds.startup)
+
+    @property
+    def known(self) -> bool:
+        return bool(self._groups)
+
+    def learn(self, spec: FitSpec, seconds: float) -> None:
+        self._groups[_group(spec)].learn(_place(spec), max(1e-6, seconds))
+        self._memory.clear()
+
+    def predict(self, spec: FitSpec) -> float:
+        """Seconds for which a fit should keep its worker busy; 0 if nothing at all is known."""
+        key = (*_group(spec), *_place(spec), spec.fold is None)
+        if key not in self._memory:
+            # A refit sees the held-out fold, too.
+            more = spec.folds / (spec.folds - 1) if spec.fold is None and spec.trial.values else 1.0
+            self._memory[key] = more * self._predict(spec)
+        return self._memory[key]
+
+    def spread(self, spec: FitSpec) -> float:
+        """How far off a prediction may be, as a standard deviation of the logarithm."""
+        group = self._groups.get(_group(spec))
+        if group is None:
+            return _FROM_OTHERS
+        return _SPREAD if group.reaches(_place(spec)) else _BEYOND
+
+    def seconds_left(self, waiting: Iterable[FitSpec], fits_left: int, workers: int) -> float | None:
+        """Seconds until all is done; fits that nobody has asked for yet cost the mean of those that wait."""
+        costs = [(self.predict(spec), spec.restarts) for spec in waiting]
+        total, count = sum(cost for cost, _ in costs), sum(n for _, n in costs)
+        if not self.known or (not costs and fits_left):
+            return None
+        later = max(0, fits_left - count) * total / count if count else 0.0
+        return max((total + later) / workers, max((cost for cost, _ in costs), default=0.0))
+
+    def _predict(self, spec: FitSpec) -> float:
+        group = self._groups.get(_group(spec))
+        if group is not None:
+            return group.predict(_place(spec))
+        family = known_method(spec.method).family
+        dataset, _, *kind = _group(spec)
+        near = [g for (d, m, *k), g in self._groups.items() if d == dataset and known_method(m).family == family and k == kind]
+        groups = near or [g for (d, *_), g in self._groups.items() if d == dataset] or list(self._groups.values())
+        return float(np.mean([g.predict(_place(spec)) for g in groups])) if groups else 0.0
+
+
+def _group(spec: FitSpec) -> tuple[Any, ...]:
+    return (spec.dataset, spec.method, spec.gammas is not None)
+
+
+def _place(spec: FitSpec) -> tuple[float, float]:
+    """Logarithms of gamma and of the size of the work: rank times restarts."""
+    return math.log(spec.trial.get("gamma") or 1.0), math.log((spec.trial.get("rank") or 1) * spec.restarts)
 
 
 @dataclass
 class PilotStudy:
-    """A few fits of a study: the corners of its grid and the middle of gamma, on the first fold."""
+    """A few fits of a study on its first fold: the corners of its grid and the middle of gamma."""
 
     template: FitSpec
-    trials: Sequence[Trial]
-    planned: int = field(init=False)
+    fits: Sequence[FitSpec]
 
-    def __post_init__(self) -> None:
-        self.planned = len(self.start())
+    @property
+    def size(self) -> Size:
+        return Size(len(self.fits), sum(fit.restarts for fit in self.fits))
 
     def start(self) -> list[FitSpec]:
-        if len(self.trials) == 1:
-            return [replace(self.template, gamma=self.trials[0].gamma, rank=self.trials[0].rank)]
-        gammas = sorted({t.gamma for t in self.trials if t.gamma is not None})
-        ranks = sorted({t.rank for t in self.trials if t.rank is not None})
-        chosen_gammas = {gammas[0], gammas[len(gammas) // 2], gammas[-1]} if gammas else {None}
-        chosen_ranks = {ranks[0], ranks[-1]} if ranks else {None}
-        return [
-            replace(self.template, gamma=t.gamma, rank=t.rank, fold=0)
-            for t in self.trials
-            if t.gamma in chosen_gammas and t.rank in chosen_ranks
-        ]
+        return list(self.fits)
 
-    def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
+    def tell(self, spec: FitSpec, told: Told | None) -> list[FitSpec]:
         return []
+
+    def withdrawn(self) -> list[str]:
+        return []
+
+
+def pilot_studies(studies: Iterable[Study]) -> list[Study]:
+    """Pilot fits of the first split of every study."""
+    return [PilotStudy(s.template, _pilot_fits(s)) for s in studies if s.template.split == 0]
+
+
+def _pilot_fits(study: Study) -> list[FitSpec]:
+    first = [fit for fit in study.start() if not fit.fold]
+    if not isinstance(study, GridStudy):
+        return first[:1]
+    gammas = sorted({g for fit in first if (g := fit.trial.get("gamma")) is not None})
+    ranks = sorted({r for fit in first if (r := fit.trial.get("rank")) is not None})
+    chosen_gammas = {gammas[0], gammas[len(gammas) // 2], gammas[-1]} if gammas else {None}
+    chosen_ranks = {ranks[0], ranks[len(ranks) // 2], ranks[-1]} if ranks else {None}
+    return [f for f in first if f.trial.get("gamma") in chosen_gammas and f.trial.get("rank") in chosen_ranks]
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Hours of busy workers, and seconds from start to end for each number of workers."""
+    """Hours of busy workers, and seconds from start to end for each number of workers: low, expected, high."""
 
-    busy_hours: tuple[float, float, float]  # low, expected, high
+    busy_hours: tuple[float, float, float]
     wall_seconds: dict[int, tuple[float, float, float]]
     n_tasks: int
 
 
-def pilot_studies(studies: Iterable[Study]) -> list[Study]:
-    """Pilot fits of the first split of every grid study."""
-    return [PilotStudy(s.template, s.trials) for s in studies if isinstance(s, GridStudy) and s.template.split == 0]
-
-
-def forecast(
-    studies: Iterable[Study], known: Iterable[tuple[FitSpec, FitRecord]], finished: set[str], workers: Sequence[int]
-) -> Forecast:
-    """Predict what is left of a plan, from finished fits of the same datasets and methods."""
-    seconds = _Interpolation(known)
-    groups: list[tuple[list[float], float]] = []  # per study: its tuning fits, then its refit
-    for study in studies:
-        fits = study.start()
-        template = study.template
-        tuned = [seconds(fit) for fit in fits if fit.key not in finished and fit.fold is not None]
-        refit = max((seconds(fit) for fit in fits), default=0.0)
-        if len(fits) > 1:
-            refit *= template.folds / (template.folds - 1)  # it sees the held-out fold, too
-        alone = len(fits) == 1 and fits[0].key in finished
-        groups.append((tuned, 0.0 if alone else refit))
+def forecast(standings: Sequence[Standing], costs: Costs, workers: Sequence[int]) -> Forecast:
+    """Predict what is left of a plan."""
+    groups: list[tuple[list[float], list[float]]] = []  # per study: what can run now, what follows
+    spreads = []
+    for standing in standings:
+        now = [costs.predict(fit) for fit in standing.waiting]
+        later = 0 if standing.over else standing.size.tasks - len(standing.done) - len(standing.waiting)
+        example = standing.waiting[0] if standing.waiting else replace(standing.study.template, fold=0)
+        refit = max(now, default=costs.predict(example))
+        groups.append((now, [refit] * max(0, later)))
+        spreads.append(max((costs.spread(fit) for fit in standing.waiting), default=_SPREAD))
+    busy = [sum(now) + sum(later) for now, later in groups]
+    total = sum(busy)
     rng = np.random.default_rng(0)
-    n_tasks = sum(len(tuned) + 1 for tuned, _ in groups)
-    noise = [np.exp(rng.normal(0, _SPREAD, size=len(groups))) for _ in range(_DRAWS)]
-    totals = [sum(f * (sum(tuned) + refit) for f, (tuned, refit) in zip(n, groups, strict=True)) for n in noise]
-    busy = sum(sum(tuned) + refit for tuned, refit in groups)
-    walls = {n: simulate(groups, n, seconds.startup) for n in workers}
-    low, high = (float(np.quantile(totals, q)) / busy if busy else 1.0 for q in (0.05, 0.95))
+    draws = [float(np.exp(rng.normal(0, spreads)) @ busy) for _ in range(_DRAWS)] if total else [0.0]
+    low, high = (float(np.quantile(draws, q)) / total if total else 1.0 for q in (0.05, 0.95))
+    walls = {n: simulate(groups, n, costs.startup if total else 0.0) for n in workers}
     return Forecast(
-        (busy * low / 3600, busy / 3600, busy * high / 3600),
+        (total * low / 3600, total / 3600, total * high / 3600),
         {n: (wall * low, wall, wall * high) for n, wall in walls.items()},
-        n_tasks,
+        sum(len(now) + len(later) for now, later in groups),
     )
 
 
-def simulate(groups: Sequence[tuple[list[float], float]], workers: int, startup: float) -> float:
-    """Seconds until all is done: longest fit first on whichever worker is free; refits follow their study."""
+def simulate(groups: Sequence[tuple[list[float], list[float]]], workers: int, startup: float) -> float:
+    """Seconds until all is done: longest fit first on whichever worker is free; what follows waits for its study."""
     free = [startup] * workers
     heapq.heapify(free)
     ends: dict[int, float] = defaultdict(float)
-    waiting = sorted(((s, g) for g, (tuned, _) in enumerate(groups) for s in tuned), reverse=True)
+    waiting = sorted(((s, g) for g, (now, _) in enumerate(groups) for s in now), reverse=True)
     for length, group in waiting:
         end = heapq.heappop(free) + length
         heapq.heappush(free, end)
         ends[group] = max(ends[group], end)
     for group in sorted(range(len(groups)), key=lambda g: ends[g]):
-        begin = max(heapq.heappop(free), ends[group])
-        heapq.heappush(free, begin + groups[group][1])
+        for length in groups[group][1]:
+            begin = max(heapq.heappop(free), ends[group])
+            heapq.heappush(free, begin + length)
     return max(free)
-
-
-class _Interpolation:
-    """Seconds of a fit from those of others on the same dataset with the same method."""
-
-    def __init__(self, known: Iterable[tuple[FitSpec, FitRecord]]) -> None:
-        cells: dict[tuple[str, str], dict[tuple[float, int], list[float]]] = defaultdict(lambda: defaultdict(list))
-        startups = []
-        for spec, record in known:
-            busy = sum(record.seconds.get(phase, 0.0) for phase in ("transfer", "solve", "score"))
-            if spec.fold is not None or (spec.gamma is None and spec.rank is None):
-                cells[spec.dataset, spec.method][spec.gamma or 1.0, spec.rank or 1].append(busy)
-            startups.append(record.seconds.get("startup", 0.0))
-        self._cells = cells
-        self.startup = max(startups, default=0.0)
-
-    def __call__(self, spec: FitSpec) -> float:
-        cells = self._cells.get((spec.dataset, spec.method))
-        if not cells:
-            return 0.0
-        by_gamma: dict[float, list[tuple[float, float]]] = defaultdict(list)
-        for (gamma, rank), values in cells.items():
-            by_gamma[gamma].append((math.log(rank), math.log(max(1e-6, sum(values) / len(values)))))
-        gammas = sorted(by_gamma)
-        at_rank = [_interpolate(math.log(spec.rank or 1), sorted(by_gamma[gamma])) for gamma in gammas]
-        curve = list(zip(map(math.log, gammas), at_rank, strict=True))
-        return math.exp(_interpolate(math.log(spec.gamma or 1.0), curve))
-
-
-def _interpolate(x: float, points: Sequence[tuple[float, float]]) -> float:
-    return float(np.interp(x, [p[0] for p in points], [p[1] for p in points]))

@@ -13,7 +13,8 @@ from typing import Any
 from solvers.methods import METHODS
 from solvers.scores import SCORES
 from sweep.code import entry_points, fingerprint, load
-from sweep.datasets.choice import DatasetCard, DatasetChoice, labels, open_card
+from sweep.datasets.card import DatasetCard, open_cards
+from sweep.datasets.choice import DatasetChoice
 from sweep.errors import UserError, nearest
 from sweep.fits import FitRecord, FitSpec, Trial
 from sweep.fits.trials import shown
@@ -78,9 +79,9 @@ def make_plan(spec: SweepSpec, cache: Path, *, like: Like | None = None, given: 
     like : finished fits that differ from a template in trial and fold only; an adaptive search may start from them.
     """
     given = given or Given()
-    names = labels(spec.datasets)
+    cards = open_cards(spec.datasets, cache)
+    names = list(cards)
     choices = dict(zip(names, spec.datasets, strict=True))
-    cards = {name: open_card(choice, cache, label=name) for name, choice in choices.items()}
     methods = [resolve(entry, f"methods[{i}]", given) for i, entry in enumerate(expand(spec.methods, given))]
     _refuse_twins(methods)
     maker = _Maker(spec, like)
