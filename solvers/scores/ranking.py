@@ -8,21 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from array_api_compat import device
 
-from solvers.backend import Array, Namespace, choose_backend, is_host_data, to_numpy
+from solvers.backend import Array, Namespace, choose_backend, in_blocks, is_host_data, to_numpy
 
 # A block of distances, in numbers: small enough for a CPU's caches, large enough to fill a GPU.
 _BLOCK_HOST, _BLOCK_DEVICE = 1 << 21, 1 << 23
-# Pairs that the pooled scores hold and sort at a time (8 bytes each).
-_POOL = 1 << 25
 # Rounding to 40 bits makes one value of distances that differ by rounding alone (about 1e-12), and
 # leaves room for the mark that relevant items carry through the sort.
 _SPLIT = 2.0**13 + 1
 _MARK = 1 + 2.0**-46
+RECALL_AT = (1, 5, 10)
+NEIGHBOURS = 5  # that vote in knn_accuracy
+PER_QUERY = ("auc", "ap", *(f"recall_at_{k}" for k in RECALL_AT), "map_at_r", "knn_accuracy")
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Queries of one class that stand together in a block."""
+
+    low: int  # the queries are low..high of the list of queries
+    high: int
+    first: int  # the class is first..last of the sorted rows
+    last: int
 
 
 class Ranking:
@@ -46,10 +59,11 @@ class Ranking:
             raise ValueError("retrieval: Z contains NaN or infinity; remove or impute those values")
         _, codes, sizes = np.unique(self.labels, return_inverse=True, return_counts=True)
         self.order = np.lexsort((codes, sizes[codes] == 1))
-        codes = codes[self.order]
-        self.starts = np.flatnonzero(np.diff(codes, prepend=-1))  # first row of each class
+        self.codes = codes[self.order]
+        self.starts = np.flatnonzero(np.diff(self.codes, prepend=-1))  # first row of each class
         self.ends = np.append(self.starts[1:], codes.size)
-        self.n_queries = int(np.sum(sizes[sizes > 1]))
+        # Without two classes there is nothing to tell apart, so nothing to ask.
+        self.n_queries = int(np.sum(sizes[sizes > 1])) if sizes.size > 1 else 0
         points = _centred(xp.take(points, xp.asarray(self.order, device=self.device), axis=0), xp=xp)
         norms = xp.sum(points * points, axis=1)[:, None]
         # The offset 1 is of the size of a typical distance. Relative rounding of offset + distance
@@ -58,138 +72,164 @@ class Ranking:
         self._queries = xp.concat([-2 * points, norms + 1, ones], axis=1)
         self._items = xp.matrix_transpose(xp.concat([points, ones, norms], axis=1))
 
-    def _distances(self, start: int, stop: int, first_item: int = 0) -> Array:
-        """1 + squared distance of rows start..stop to rows first_item.., in 40 bits."""
-        distance = self._queries[start:stop, :] @ self._items[:, first_item:]
-        return _round(distance)
-
-    def query_scores(self) -> tuple[np.ndarray, np.ndarray]:
-        """ROC AUC and average precision of each row, (n,) each, in the order given; NaN if undefined."""
-        n = self.labels.size
-        auc, average_precision = np.full(n, np.nan), np.full(n, np.nan)
-        relevant = np.repeat(self.ends - self.starts, self.ends - self.starts) - 1
-        step = max(1, self.block // n)
-        for start in range(0, self.n_queries, step):
-            stop = min(start + step, self.n_queries)
-            wrong, precision = self._block_scores(start, stop, relevant[start:stop])
-            rows, count = self.order[start:stop], relevant[start:stop]
-            others = n - 1 - count
-            auc[rows] = 1 - wrong / np.where(others > 0, count * others, np.nan)
-            average_precision[rows] = precision / count
-        return auc, average_precision
-
-    def _segments(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """Classes among the rows start..stop: its rows there (two bounds), all its rows (two bounds)."""
-        first = int(np.searchsorted(self.starts, start, side="right")) - 1
-        last = int(np.searchsorted(self.starts, stop, side="left"))
-        for low, high in zip(self.starts[first:last].tolist(), self.ends[first:last].tolist(), strict=True):
-            yield max(low, start), min(high, stop), low, high
-
-    def _block_scores(self, start: int, stop: int, relevant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each query: irrelevant items ahead of relevant ones, summed; precision at them, summed."""
-        xp, n_items = self.xp, self.labels.size - 1
-        keys = self._distances(start, stop)
-        segments = list(self._segments(start, stop))
-        for low, high, first, last in segments:
-            keys[low - start : high - start, first:last] *= _MARK
-        # The query itself goes to the end of its row, and is cut off there.
-        diagonal = xp.eye(stop - start, dtype=xp.bool, device=self.device)
-        keys[:, start:stop] = xp.where(diagonal, xp.inf, keys[:, start:stop])
-        keys = xp.sort(keys, axis=1, stable=False)[:, :-1]
-        values = _round(keys)
-        hits = xp.nonzero(xp.reshape(keys != values, (-1,)))[0]
-        row = hits // n_items
-        offsets = xp.asarray(np.cumsum(relevant) - relevant, device=self.device)
-        earlier = xp.take(offsets, row)  # hits in the rows before
-        changes = values[:, 1:] != values[:, :-1]
-        if bool(xp.all(changes)):
-            tie_first = tie_last = hits
-            before = xp.arange(hits.shape[0], device=self.device) - earlier
-            upto = before + 1
+    def distances(self, rows: np.ndarray | slice, first_item: int = 0) -> Array:
+        """1 + squared distance of some sorted rows to the sorted rows first_item.., in 40 bits."""
+        if isinstance(rows, slice):
+            queries = self._queries[rows, :]
         else:
-            row_end = xp.ones((stop - start, 1), dtype=xp.bool, device=self.device)
-            ends = xp.nonzero(xp.reshape(xp.concat([changes, row_end], axis=1), (-1,)))[0]
-            tie = xp.searchsorted(ends, hits, side="left")
-            tie_last = xp.take(ends, tie)
-            tie_first = xp.where(tie > 0, xp.take(ends, xp.clip(tie - 1, 0, None)) + 1, 0)
-            before = xp.searchsorted(hits, tie_first, side="left") - earlier
-            upto = xp.searchsorted(hits, tie_last, side="right") - earlier
-        ahead = tie_first - row * n_items - before
-        level = tie_last - tie_first + 1 - (upto - before)
-        precision = xp.astype(upto, xp.float64) / xp.astype(tie_last - row * n_items + 1, xp.float64)
-        return self._row_sums(2 * ahead + level, segments) / 2, self._row_sums(precision, segments)
+            queries = self.xp.take(self._queries, self.xp.asarray(rows, device=self.device), axis=0)
+        return round_to_40_bits(queries @ self._items[:, first_item:])
 
-    def _row_sums(self, values: Array, segments: list[tuple[int, int, int, int]]) -> np.ndarray:
-        """Sums over each query's relevant items, of which rows of one class have equally many."""
-        sums, offset = [], 0
-        for low, high, first, last in segments:
-            shape = (high - low, last - first - 1)
-            size = shape[0] * shape[1]
-            sums.append(self.xp.sum(self.xp.reshape(values[offset : offset + size], shape), axis=1))
-            offset += size
-        return to_numpy(self.xp.concat(sums))
+    def segments(self, rows: np.ndarray) -> Iterator[_Segment]:
+        """Classes of ascending sorted `rows`, in order."""
+        classes = np.searchsorted(self.starts, rows, side="right") - 1
+        cuts = np.flatnonzero(np.diff(classes, prepend=-1))
+        for low, high in zip(cuts.tolist(), [*cuts[1:].tolist(), rows.size], strict=True):
+            own = classes[low]
+            yield _Segment(low, high, int(self.starts[own]), int(self.ends[own]))
 
-    def pooled(self) -> tuple[float | None, float | None]:
-        """AUC and average precision of all pairs in one list; None without pairs of either kind.
+    def query_scores(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Every score of the queries at ascending sorted `rows`, each (q,)."""
+        step = max(1, self.block // self.labels.size)
+        blocks = in_blocks(lambda part: self._block_scores(rows[part]), rows.size, step, xp=self.xp)
+        return {name: np.concatenate([np.zeros(0), *(block[name] for block in blocks)]) for name in PER_QUERY}
 
-        Exact in bounded memory: ranges of distance are collected and sorted one after the other,
-        each by a pass over all distances. Pairs that lie at the end of a range are only counted,
-        so that a distance shared by very many pairs (hash codes) takes no memory.
+    def _block_scores(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        xp, n_items = self.xp, self.labels.size - 1
+        keys = self.distances(rows)
+        segments = list(self.segments(rows))
+        own = xp.asarray(rows, device=self.device)[:, None]
+        for part in segments:
+            marked = keys[part.low : part.high, part.first : part.last] * _MARK
+            # The query itself goes to the end of its row, and is cut off there.
+            itself = xp.arange(part.first, part.last, device=self.device)[None, :] == own[part.low : part.high, :]
+            keys[part.low : part.high, part.first : part.last] = xp.where(itself, xp.inf, marked)
+        ranked = xp.sort(keys, axis=1, stable=False)[:, :-1]
+        values = round_to_40_bits(ranked)
+        hits = xp.nonzero(xp.reshape(ranked != values, (-1,)))[0]
+        counts = np.concatenate([np.full(part.high - part.low, part.last - part.first - 1) for part in segments])
+        begins = np.cumsum(counts) - counts  # place of each query's first hit in the list of all
+        row = hits // n_items
+        ties = _ties(values, hits, row, xp.asarray(begins, device=self.device), xp=xp)
+
+        def sums(per_hit: Array) -> np.ndarray:
+            return _row_sums(per_hit, segments, xp=xp)
+
+        precision = xp.astype(ties.upto, xp.float64) / xp.astype(ties.last + 1, xp.float64)
+        irrelevant_ahead = 2 * (ties.first - ties.before) + (ties.last - ties.first + 1) - (ties.upto - ties.before)
+        relevant = xp.take(xp.asarray(counts, device=self.device), row)
+        first_hit = ties.take(begins, xp=xp)
+        return {
+            "auc": 1 - sums(irrelevant_ahead) / (2 * counts * (n_items - counts)),
+            "ap": sums(precision) / counts,
+            **{f"recall_at_{k}": _recall(first_hit, k) for k in RECALL_AT},
+            "map_at_r": sums(_precision_within(ties, relevant, self._harmonic, xp=xp)) / counts,
+            "knn_accuracy": self._vote(keys, values, rows),
+        }
+
+    @cached_property
+    def _harmonic(self) -> Array:
+        """1 + 1/2 + ... + 1/i at i = 0..n."""
+        sums = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, self.labels.size + 1))])
+        return self.xp.asarray(sums, device=self.device)
+
+    def _vote(self, keys: Array, values: Array, rows: np.ndarray) -> np.ndarray:
+        """Whether the nearest items elect a query's own class.
+
+        Items tied for the last place share it; classes tied for the most votes share the credit.
         """
-        xp = self.xp
-        sizes = self.ends - self.starts
-        n_similar = int(np.sum(sizes * (sizes - 1)) // 2)
-        n_dissimilar = self.labels.size * (self.labels.size - 1) // 2 - n_similar
-        if n_similar == 0 or n_dissimilar == 0:
-            return None, None
-        nearer, nearer_dissimilar, wrong, precision = 0, 0, 0, 0.0
-        for low, high in pairwise(self._cuts(n_similar + n_dissimilar)):
-            similar, dissimilar, tied, tied_dissimilar = self._pairs_between(low, high)
-            left = xp.searchsorted(dissimilar, similar, side="left")
-            right = xp.searchsorted(dissimilar, similar, side="right")
-            wrong += int(xp.sum(left) + xp.sum(right)) + 2 * nearer_dissimilar * similar.shape[0]
-            hits = xp.astype(nearer + xp.searchsorted(similar, similar, side="right"), xp.float64)
-            precision += float(xp.sum(hits / (hits + xp.astype(nearer_dissimilar + right, xp.float64))))
-            nearer += similar.shape[0]
-            nearer_dissimilar += dissimilar.shape[0]
-            wrong += tied * (2 * nearer_dissimilar + tied_dissimilar)
-            nearer += tied
-            nearer_dissimilar += tied_dissimilar
-            precision += tied * nearer / max(1, nearer + nearer_dissimilar)
-        return 1 - wrong / (2 * n_similar * n_dissimilar), precision / n_similar
-
-    def _cuts(self, n_pairs: int) -> list[float]:
-        """Ends of ranges of distance that hold fewer than _POOL pairs each, from a sample of rows."""
-        n, n_ranges = self.labels.size, math.ceil(1.25 * n_pairs / _POOL)
-        rows = np.unique(np.linspace(0, n - 1, max(2, self.block // n)).astype(np.int64))
-        queries = self.xp.take(self._queries, self.xp.asarray(rows, device=self.device), axis=0)
-        sample = np.sort(to_numpy(_round(queries @ self._items)), axis=None)
-        inner = sample[np.arange(1, n_ranges) * sample.size // n_ranges]
-        return [-math.inf, *np.unique(inner).tolist(), math.inf]
-
-    def _pairs_between(self, low: float, high: float) -> tuple[Array, Array, int, int]:
-        """Sorted distances between the bounds, and numbers of pairs at `high`: similar, dissimilar."""
         xp, n = self.xp, self.labels.size
-        found: tuple[list[Array], list[Array]] = ([], [])
-        at_high = [0, 0]
-        step = max(1, self.block // n)
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            distance = self._distances(start, stop, start)
-            for first, last, _, class_end in self._segments(start, stop):
-                rows = distance[first - start : last - start, :]
-                same, other = rows[:, first - start : class_end - start], rows[:, class_end - start :]
-                # Each pair once: of its own class, a row meets only the rows behind it.
-                row, column = (xp.arange(size, device=self.device) for size in same.shape)
-                same = same[column[None, :] > row[:, None]]
-                for kind, values in enumerate((same, other)):
-                    found[kind].append(values[(values > low) & (values < high)])
-                    at_high[kind] += int(xp.sum(xp.astype(values == high, xp.int64)))
-        similar, dissimilar = (xp.sort(xp.concat(pieces), stable=False) for pieces in found)
-        return similar, dissimilar, at_high[0], at_high[1]
+        n_voters = min(NEIGHBOURS, n - 1)
+        border = values[:, n_voters - 1 : n_voters]
+        flat = to_numpy(xp.nonzero(xp.reshape(keys <= border * _MARK, (-1,)))[0])
+        query, item = flat // n, flat % n
+        nearer = to_numpy(xp.sum(xp.astype(values < border, xp.int64)[:, :n_voters], axis=1))
+        level = np.bincount(query, minlength=rows.size) - nearer
+        strictly = to_numpy(xp.take(xp.reshape(keys, (-1,)), xp.asarray(flat, device=self.device)))
+        strictly = strictly < to_numpy(border)[query, 0]
+        weights = np.where(strictly, 1.0, ((n_voters - nearer) / level)[query])
+        ballots, place = np.unique(query * (self.codes.max() + 1) + self.codes[item], return_inverse=True)
+        votes = np.bincount(place, weights=weights)
+        voter, candidate = np.divmod(ballots, self.codes.max() + 1)
+        most = np.zeros(rows.size)
+        np.maximum.at(most, voter, votes)
+        elected = votes > most[voter] - 1e-9
+        shared = np.bincount(voter, weights=elected, minlength=rows.size)
+        own = np.bincount(voter, weights=elected & (candidate == self.codes[rows][voter]), minlength=rows.size)
+        return np.asarray(own / shared)
 
 
-def _round(values: Array) -> Array:
+@dataclass(frozen=True)
+class _Ties:
+    """For each hit (relevant item) the group of equal distances it is in; places count from 0 in its row."""
+
+    first: Array  # places of the group's ends
+    last: Array
+    before: Array  # hits of the row ahead of the group
+    upto: Array  # and up to its end
+
+    def take(self, places: np.ndarray, *, xp: Namespace) -> _Ties:
+        """Those of some hits, on the host."""
+        chosen = xp.asarray(places, device=device(self.first))
+        return _Ties(*(to_numpy(xp.take(a, chosen)) for a in (self.first, self.last, self.before, self.upto)))
+
+
+def _ties(values: Array, hits: Array, row: Array, begins: Array, *, xp: Namespace) -> _Ties:
+    """Groups of the `hits`, places in the flattened rows of `values`; `begins` says where a row's hits begin."""
+    n_items = values.shape[1]
+    earlier, offset = xp.take(begins, row), row * n_items
+    changes = values[:, 1:] != values[:, :-1]
+    if bool(xp.all(changes)):
+        before = xp.arange(hits.shape[0], device=device(hits)) - earlier
+        return _Ties(hits - offset, hits - offset, before, before + 1)
+    row_end = xp.ones((values.shape[0], 1), dtype=xp.bool, device=device(hits))
+    ends = xp.nonzero(xp.reshape(xp.concat([changes, row_end], axis=1), (-1,)))[0]
+    group = xp.searchsorted(ends, hits, side="left")
+    last = xp.take(ends, group)
+    first = xp.where(group > 0, xp.take(ends, xp.clip(group - 1, 0, None)) + 1, 0)
+    before = xp.searchsorted(hits, first, side="left") - earlier
+    upto = xp.searchsorted(hits, last, side="right") - earlier
+    return _Ties(first - offset, last - offset, before, upto)
+
+
+def _recall(first_hit: _Ties, k: int) -> np.ndarray:
+    """Chance that one of the k nearest items is relevant, tied ones in random order."""
+    size = first_hit.last - first_hit.first + 1
+    irrelevant = size - first_hit.upto
+    missed = np.ones(size.shape)
+    for drawn in range(k):
+        within = first_hit.first + drawn < k
+        missed *= np.where(within, np.clip(irrelevant - drawn, 0, None) / np.maximum(size - drawn, 1), 1.0)
+    return 1 - missed
+
+
+def _precision_within(ties: _Ties, relevant: Array, harmonic: Array, *, xp: Namespace) -> Array:
+    """Each hit's precision if it stands among the first `relevant` places, else 0; tied ones in random order.
+
+    At place f + j of a group of t items, of which r are hits, behind f items with b hits, precision is
+    (b + 1 + (j - 1) c) / (f + j) on average, c = (r - 1) / (t - 1), where a hit stands there: sums of 1 / (f + j).
+    """
+    size, hits = ties.last - ties.first + 1, ties.upto - ties.before
+    inside = xp.clip(xp.minimum(relevant - ties.first, size), 0, None)
+    first, before, share = (xp.astype(a, xp.float64) for a in (ties.first, ties.before, hits - 1))
+    c = share / xp.astype(xp.clip(size - 1, 1, None), xp.float64)
+    inverses = xp.take(harmonic, ties.first + inside) - xp.take(harmonic, ties.first)
+    total = xp.astype(inside, xp.float64) * c + (before + 1 - c * (1 + first)) * inverses
+    return total / xp.astype(size, xp.float64)
+
+
+def _row_sums(values: Array, segments: list[_Segment], *, xp: Namespace) -> np.ndarray:
+    """Sums over each query's relevant items, of which rows of one class have equally many."""
+    sums, offset = [], 0
+    for part in segments:
+        shape = (part.high - part.low, part.last - part.first - 1)
+        size = shape[0] * shape[1]
+        sums.append(xp.sum(xp.reshape(values[offset : offset + size], shape), axis=1))
+        offset += size
+    return to_numpy(xp.concat(sums))
+
+
+def round_to_40_bits(values: Array) -> Array:
     """Nearest numbers of 40 bits (Dekker's splitting)."""
     shifted = values * _SPLIT
     return shifted - (shifted - values)

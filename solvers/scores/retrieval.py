@@ -14,52 +14,75 @@ from typing import Any
 import numpy as np
 
 from solvers.backend import Array, to_numpy
+from solvers.scores.pooled import pooled_scores
 from solvers.scores.ranking import Ranking
+from solvers.scores.sampling import QuerySample, sample_queries
+
+# More queries than this are sampled, unless asked otherwise.
+MAX_QUERIES = 5000
 
 
 @dataclass(frozen=True)
 class QueryScores:
-    """Scores of each query, in the order of the rows of Z.
+    """Scores of each query.
 
     Parameters
     ----------
-    labels : (n,) label of each row.
-    auc : (n,) ROC AUC of each query, ties at half credit; NaN where no other row has the label.
-    average_precision : (n,) likewise; tied items enter together.
+    labels : (n,) label of each row of Z.
+    rows : (q,) rows of Z that were asked: those with another row of their label, or a sample of them.
+    values : name -> (q,): `auc` (ties at half credit), `ap` (tied items enter together), `recall_at_1`,
+        `recall_at_5`, `recall_at_10`, `map_at_r` (tied items in random order, on average), `knn_accuracy`.
+    sample : how the rows were drawn.
     """
 
     labels: np.ndarray
-    auc: np.ndarray
-    average_precision: np.ndarray
+    rows: np.ndarray
+    values: dict[str, np.ndarray]
+    sample: QuerySample
 
     def summary(self, frequent: Collection[Any] | None = None) -> dict[str, float | int | None]:
         """Means over queries: all of them, those of the `frequent` labels, and the others.
 
-        None stands for a mean over no query, and for the two groups if `frequent` is None.
+        None stands for a mean over no query, and for the two groups if `frequent` is None. Each score
+        has its standard error beside it, `<score>_se`: what sampling adds, 0 where all were asked.
         """
-        scored = ~np.isnan(self.auc)
-        groups = {"all": scored}
+        everyone = np.ones(self.rows.size, dtype=bool)
+        groups = {"all": everyone, "frequent": ~everyone, "infrequent": ~everyone}
         if frequent is not None:
-            in_frequent = np.isin(self.labels, np.asarray(list(frequent)))
-            groups |= {"frequent": scored & in_frequent, "infrequent": scored & ~in_frequent}
+            in_frequent = np.isin(self.labels[self.rows], np.asarray(list(frequent)))
+            groups |= {"frequent": in_frequent, "infrequent": ~in_frequent}
         result: dict[str, float | int | None] = {}
-        for score, values in (("auc", self.auc), ("ap", self.average_precision)):
-            for group in ("all", "frequent", "infrequent"):
-                chosen = values[groups[group]] if group in groups else values[:0]
-                result[f"{score}_{group}"] = float(chosen.mean()) if chosen.size else None
-        result["balance_score"] = balance_score(result["auc_infrequent"], result["auc_frequent"])
-        result["n_queries"] = int(scored.sum())
-        result["n_skipped"] = int(scored.size - scored.sum())
+        for name, values in self.values.items():
+            for group in groups if name in ("auc", "ap") else ("",):
+                mean = self.sample.mean(values, groups[group or "all"])
+                score = f"{name}_{group}".rstrip("_")
+                result[score], result[f"{score}_se"] = mean or (None, None)
+        means = [result["auc_infrequent"], result["auc_frequent"]]
+        errors = [result["auc_infrequent_se"], result["auc_frequent_se"]]
+        result["balance_score"] = balance_score(*means)
+        result["balance_score_se"] = _ratio_error(means, errors)
+        result["n_queries"] = int(self.rows.size)
+        result["n_skipped"] = int(self.labels.size - self.sample.stratum_sizes.sum())
+        result["n_rows"] = int(self.labels.size)
         return result
 
     def class_auc(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Labels (K,), number of rows of each (K,), and the mean AUC of its queries (K,)."""
+        """Labels (K,), number of rows of each (K,), and the mean AUC of its queries (K,), NaN without any."""
         classes, codes, sizes = np.unique(self.labels, return_inverse=True, return_counts=True)
-        return classes, sizes, np.bincount(codes, weights=self.auc) / sizes
+        asked = codes[self.rows]
+        counts = np.bincount(asked, minlength=classes.size)
+        sums = np.bincount(asked, weights=self.values["auc"], minlength=classes.size)
+        return classes, sizes, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def retrieval_scores(
-    Z: Array, y: Any, frequent: Collection[Any] | None = None, *, pooled: bool = False
+    Z: Array,
+    y: Any,
+    frequent: Collection[Any] | None = None,
+    *,
+    max_queries: int | None = MAX_QUERIES,
+    seed: int = 0,
+    pooled: bool = False,
 ) -> dict[str, float | int | None]:
     """Retrieval scores of an embedding, by squared Euclidean distance between rows of Z.
 
@@ -68,25 +91,43 @@ def retrieval_scores(
     Z : (n, k) embedding on any device; distances are float64 whatever its type.
     y : (n,) labels.
     frequent : labels of the frequent classes; None if classes are not told apart.
+    max_queries : rows that query all others; where there are more, a sample of them does, drawn by class so
+        that rare classes keep theirs and means stay unbiased. None: all of them, exactly.
+    seed : of that sample; equal labels and seeds give equal samples, whatever Z.
     pooled : also rank all pairs in one list (exact; several passes over the distances).
 
     Returns
     -------
     dict
-        `auc_*` and `ap_*` (`all`, `frequent`, `infrequent`), `balance_score`, `n_queries`,
-        `n_skipped` (queries without another example of their class), `pooled_auc`, `pooled_ap`.
-        None stands for what was not asked for or has no query.
+        All of `solvers.scores.SCORES`, `ap_frequent` and `ap_infrequent`, each with its standard error
+        `<score>_se`; `n_rows`, `n_queries` (asked), `n_skipped` (rows without another of their class,
+        which cannot be asked), `pooled_auc`, `pooled_ap`. None stands for what was not asked for or has
+        no query.
     """
     ranking = Ranking(Z, y)
-    pooled_auc, pooled_ap = ranking.pooled() if pooled else (None, None)
-    scores = QueryScores(ranking.labels, *ranking.query_scores())
+    pooled_auc, pooled_ap = pooled_scores(ranking) if pooled else (None, None)
+    scores = _query_scores(ranking, max_queries, seed)
     return scores.summary(frequent) | {"pooled_auc": pooled_auc, "pooled_ap": pooled_ap}
 
 
-def query_scores(Z: Array, y: Any) -> QueryScores:
-    """ROC AUC and average precision of each row of Z (n, k) as a query, for labels y (n,)."""
-    ranking = Ranking(Z, y)
-    return QueryScores(ranking.labels, *ranking.query_scores())
+def query_scores(Z: Array, y: Any, *, max_queries: int | None = None, seed: int = 0) -> QueryScores:
+    """Scores of each row of Z (n, k) as a query, for labels y (n,), or of a sample as in `retrieval_scores`."""
+    return _query_scores(Ranking(Z, y), max_queries, seed)
+
+
+def _query_scores(ranking: Ranking, max_queries: int | None, seed: int) -> QueryScores:
+    sizes = ranking.ends - ranking.starts
+    sample = sample_queries(sizes[ranking.ends <= ranking.n_queries], max_queries, seed)
+    values = ranking.query_scores(sample.rows)
+    return QueryScores(ranking.labels, ranking.order[sample.rows], values, sample)
+
+
+def _ratio_error(means: list[float | int | None], errors: list[float | int | None]) -> float | None:
+    """Standard error of means[0] / means[1], which come from different queries."""
+    (top, bottom), (top_error, bottom_error) = means, errors
+    if top is None or not bottom or top_error is None or bottom_error is None:
+        return None
+    return math.hypot(top_error / bottom, top * bottom_error / bottom**2)
 
 
 def frequent_classes(y: Any, more_than: int = 1000) -> np.ndarray:

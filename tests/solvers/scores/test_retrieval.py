@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from itertools import permutations
 
 import array_api_strict
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
 
-from solvers.scores import ranking
+from solvers.scores import SCORES, pooled, ranking
 from solvers.scores.retrieval import (
     balance_score,
     compactness,
@@ -74,8 +76,9 @@ def test_each_query_scores_as_in_scikit_learn(name, backend):
     y = np.random.default_rng(1).integers(0, 12, size=60)
     auc, precision = brute_force(Z.astype(np.float64), y)
     scores = query_scores(BACKENDS[backend](Z), y)
-    np.testing.assert_allclose(scores.auc, auc, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(scores.average_precision, precision, rtol=0, atol=1e-12)
+    assert scores.rows.size == np.sum(~np.isnan(auc))
+    np.testing.assert_allclose(scores.values["auc"], auc[scores.rows], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(scores.values["ap"], precision[scores.rows], rtol=0, atol=1e-12)
 
 
 @settings(max_examples=40, deadline=None)
@@ -86,16 +89,85 @@ def test_ties_get_half_credit_in_any_small_set(data):
     y = data.draw(arrays(np.int64, n, elements=st.integers(0, 3)))
     auc, precision = brute_force(Z, y)
     scores = query_scores(Z, y)
-    np.testing.assert_allclose(scores.auc, auc, rtol=0, atol=1e-12)
-    scored = ~np.isnan(auc)
-    np.testing.assert_allclose(scores.average_precision[scored], precision[scored], rtol=0, atol=1e-12)
+    assert np.isnan(np.delete(auc, scores.rows)).all()
+    np.testing.assert_allclose(scores.values["auc"], auc[scores.rows], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(scores.values["ap"], precision[scores.rows], rtol=0, atol=1e-12)
+
+
+def orders(distance):
+    """Every order of the items that sorts them by distance."""
+    items = range(len(distance))
+    return [order for order in permutations(items) if all(np.diff(distance[list(order)]) >= 0)]
+
+
+def by_hand(relevant, order):
+    """Recall at 1, 5 and 10 and mean average precision at R of one order of the items."""
+    ranked = relevant[list(order)]
+    total = int(ranked.sum())
+    precision = np.cumsum(ranked) / np.arange(1, ranked.size + 1)
+    return [*(float(ranked[:k].any()) for k in (1, 5, 10)), (precision * ranked)[:total].sum() / total]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_top_scores_are_means_over_all_orders_of_tied_items(data):
+    n = data.draw(st.integers(3, 7))
+    Z = data.draw(arrays(np.float64, (n, 1), elements=st.integers(-2, 2).map(float)))
+    y = data.draw(arrays(np.int64, n, elements=st.integers(0, 2)))
+    scores = query_scores(Z, y)
+    for place, row in enumerate(scores.rows):
+        others = np.arange(n) != row
+        distance, relevant = (Z[others, 0] - Z[row, 0]) ** 2, y[others] == y[row]
+        expected = np.mean([by_hand(relevant, order) for order in orders(distance)], axis=0)
+        names = ("recall_at_1", "recall_at_5", "recall_at_10", "map_at_r")
+        np.testing.assert_allclose([scores.values[name][place] for name in names], expected, rtol=0, atol=1e-12)
+
+
+def vote_by_hand(Z, y, row):
+    """Credit of the query's class among its 5 nearest; the last place shared by all tied for it."""
+    others = np.flatnonzero(np.arange(len(y)) != row)
+    distance = np.round(np.sum((Z[others] - Z[row]) ** 2, axis=1), 9)
+    border = np.sort(distance)[min(5, others.size) - 1]
+    share = (min(5, others.size) - np.sum(distance < border)) / np.sum(distance == border)
+    weight = np.where(distance < border, 1.0, np.where(distance == border, share, 0.0))
+    votes = {label: weight[y[others] == label].sum() for label in np.unique(y)}
+    elected = [label for label, vote in votes.items() if vote > max(votes.values()) - 1e-9]
+    return (y[row] in elected) / len(elected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", embeddings())
+def test_the_nearest_elect_a_class(name, backend):
+    Z = embeddings()[name]
+    y = np.random.default_rng(1).integers(0, 12, size=60)
+    scores = query_scores(BACKENDS[backend](Z), y)
+    expected = [vote_by_hand(Z.astype(np.float64), y, row) for row in scores.rows]
+    np.testing.assert_allclose(scores.values["knn_accuracy"], expected, rtol=0, atol=1e-12)
+
+
+def test_votes_are_those_of_scikit_learn_where_no_class_ties():
+    rng = np.random.default_rng(8)
+    Z, y = rng.normal(size=(80, 3)), rng.integers(0, 2, size=80)  # five voters, two classes: never even
+    model = KNeighborsClassifier(5)
+    expected = [model.fit(np.delete(Z, i, 0), np.delete(y, i)).predict(Z[i : i + 1])[0] == y[i] for i in range(80)]
+    assert retrieval_scores(Z, y)["knn_accuracy"] == pytest.approx(np.mean(expected))
+
+
+def test_the_table_names_every_score_and_all_are_given():
+    rng = np.random.default_rng(9)
+    scores = retrieval_scores(rng.normal(size=(60, 3)), rng.integers(0, 4, size=60), [0, 1])
+    for name, score in SCORES.items():
+        assert scores[name] is not None
+        assert scores[f"{name}_se"] == 0
+        assert score.upper_bound is None or 0 <= scores[name] <= score.upper_bound
+        assert score.larger_is_better == (name != "balance_score")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pool", [1 << 25, 400])
 @pytest.mark.parametrize("name", ["continuous", "hash codes", "duplicates", "all equal"])
 def test_pooled_scores_rank_all_pairs_in_one_list(name, pool, backend, monkeypatch):
-    monkeypatch.setattr(ranking, "_POOL", pool)  # 400 pairs at a time: many ranges of distance
+    monkeypatch.setattr(pooled, "_POOL", pool)  # 400 pairs at a time: many ranges of distance
     Z = embeddings()[name]
     y = np.random.default_rng(2).integers(0, 12, size=60)
     scores = retrieval_scores(BACKENDS[backend](Z), y, pooled=True)
@@ -105,9 +177,9 @@ def test_pooled_scores_rank_all_pairs_in_one_list(name, pool, backend, monkeypat
 def test_codes_of_any_scale_tie_like_the_codes():
     rng = np.random.default_rng(3)
     codes, y = rng.integers(0, 2, size=(200, 12)), rng.integers(0, 4, size=200)
-    exact = query_scores(codes, y).auc
+    exact = query_scores(codes, y).values["auc"]
     for scale in (0.1, 1 / np.sqrt(12), 1e-150, 1e150):
-        np.testing.assert_allclose(query_scores(scale * codes, y).auc, exact, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(query_scores(scale * codes, y).values["auc"], exact, rtol=0, atol=1e-12)
 
 
 def test_blocks_do_not_change_a_score(monkeypatch):
@@ -171,7 +243,7 @@ def test_class_auc_is_the_mean_over_the_queries_of_a_class():
     classes, sizes, auc = scores.class_auc()
     assert classes.tolist() == ["x", "y", "z"]
     assert sizes.sum() == 60
-    assert auc[1] == pytest.approx(scores.auc[y == "y"].mean())
+    assert auc[1] == pytest.approx(scores.values["auc"][y[scores.rows] == "y"].mean())
     assert sizes @ auc / 60 == pytest.approx(scores.summary()["auc_all"])
 
 
