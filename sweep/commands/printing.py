@@ -4,36 +4,64 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
-    """Rows as aligned text; one table, never wrapped by the width of a terminal."""
+    """Rows as aligned text, one line each; on a terminal, long texts are cut to its width."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in rows[0] if rows else ("nothing here yet",):
         numeric = any(isinstance(row[column], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
-    console = Console(file=sys.stdout, width=10_000, highlight=False, markup=False)
-    console.print(table, soft_wrap=True)
+    console = Console(file=sys.stdout, width=table_width(), highlight=False, markup=False)
+    console.print(table)
+    sys.stdout.flush()
+
+
+def table_width() -> int:
+    """Columns of the terminal; a file or a pipe takes lines of any length."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if known else 10_000
 
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> None:
+    if as_json:
+        print_json(list(rows))
+    else:
+        print_table(rows, title)
+
+
 def write_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]))
+        writer = csv.DictWriter(sys.stdout, list(dict.fromkeys(name for row in rows for name in row)))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def print_line(text: Any) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def with_error(value: float | None, error: float | None) -> str:
+    """0.8512 ± 0.0031; the error is left out where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if error is None else f"{value:.4f} ± {error:.4f}"
 
 
 def _cell(value: Any) -> str:
@@ -43,4 +71,6 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
     return str(value)

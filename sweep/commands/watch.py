@@ -16,11 +16,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from solvers.methods import METHODS
-from sweep.engine.progress import duration
-from sweep.store.home import Home
-from sweep.store.ledger import Failure, Ledger
-from sweep.store.results import group_records, result_row
+from sweep.api import Run
+from sweep.commands.status import standing
+from sweep.engine.progress import clock_time, duration, rate_text
+from sweep.store.ledger import Failure
+from sweep.store.results import result_row
 
 _REFRESH_SECONDS = 1.0
 _SHOWN_FAILURES = 5
@@ -43,32 +43,31 @@ class Snapshot:
         return time.monotonic() - self.taken > max(2.0, 10 * self.cost)
 
 
-def take_snapshot(ledger: Ledger, name: str) -> Snapshot:
+def take_snapshot(run: Run) -> Snapshot:
     """Read a sweep's records."""
     start = time.monotonic()
-    snapshot = Snapshot(failures=ledger.failures(name))
-    for study in group_records(ledger.records(name)):
+    snapshot = Snapshot(failures=run.ledger.failures(run.name))
+    for study in run.studies:
         snapshot.done[study.method] += len(study.fits)
-        seconds = sum(record.seconds["solve"] for _, record in study.fits)
+        seconds = sum(record.seconds.solve for _, record in study.fits)
         snapshot.seconds[study.method] = snapshot.seconds.get(study.method, 0.0) + seconds
         row = result_row(study)
-        if row is not None:
-            snapshot.best[study.method] = max(row["auc_all"], snapshot.best.get(study.method, 0.0))
+        if row is not None and row.test_score is not None:
+            snapshot.best[study.method] = max(row.test_score, snapshot.best.get(study.method, row.test_score))
     snapshot.taken = time.monotonic()
     snapshot.cost = snapshot.taken - start
     return snapshot
 
 
-def watch(home: Home, ledger: Ledger, names: Sequence[str]) -> int:
+def watch(runs: Sequence[Run]) -> int:
     """Show the sweeps until Ctrl-C; where stdout is no terminal, once."""
     snapshots: dict[str, Snapshot] = {}
 
     def view() -> RenderableType:
-        for name in names:
-            if name not in snapshots or snapshots[name].is_old:
-                snapshots[name] = take_snapshot(ledger, name)
-        specs = ledger.sweeps()
-        return Group(*(sweep_view(home, ledger, name, specs[name], snapshots[name]) for name in names))
+        for run in runs:
+            if run.name not in snapshots or snapshots[run.name].is_old:
+                snapshots[run.name] = take_snapshot(run)
+        return Group(*(sweep_view(run, snapshots[run.name]) for run in runs))
 
     if not sys.stdout.isatty():
         Console(width=120).print(view())
@@ -82,60 +81,50 @@ def watch(home: Home, ledger: Ledger, names: Sequence[str]) -> int:
         return 0
 
 
-def sweep_view(home: Home, ledger: Ledger, name: str, spec: Mapping[str, Any], snapshot: Snapshot) -> RenderableType:
+def sweep_view(run: Run, snapshot: Snapshot) -> RenderableType:
     """One sweep as a panel."""
-    state = home.read_state(name)
-    running = home.is_locked() and time.time() - state.get("updated", 0) < 60
-    done, asked = ledger.count(name)
-    title = f"{name}: {'running' if running else 'complete' if done == asked else 'stopped'}"
-    parts: list[RenderableType] = [_totals(state, done, asked, running), _methods(spec, snapshot)]
-    if running:
+    state, found = run.home.read_state(run.name), standing(run)
+    parts: list[RenderableType] = [_totals(found), _methods(run, snapshot)]
+    if found["state"] == "running":
         parts.append(_devices(state))
     if snapshot.failures:
         parts.append(_failures(snapshot.failures))
-    return Panel(Group(*parts), title=title, title_align="left")
+    return Panel(Group(*parts), title=f"{run.name}: {found['state']}", title_align="left")
 
 
-def _totals(state: Mapping[str, Any], done: int, asked: int, running: bool) -> Text:
-    fits = f"{state.get('done', 0)} of {state.get('total', 0)} fits, {state.get('failed', 0)} failed"
-    line = f"{done} of {asked} tasks, {fits}"
-    left = state.get("seconds_left")
-    if running and left is not None:
-        end = time.strftime("%H:%M:%S", time.localtime(state["updated"] + left))
-        line += f"; {state['rate_per_second']:.1f} fits/s, ends about {end} (in {duration(left)})"
+def _totals(found: Mapping[str, Any]) -> Text:
+    most = "" if found["exact"] else "at most "
+    fits = f"{found['fits_done'] or 0} of {most}{found['fits'] or 0} fits, {found['failed']} failed"
+    line = f"{found['tasks_done']} of {found['tasks']} tasks, {fits}"
+    left, rate = found["seconds_left"], found["rate_per_second"]
+    if rate:
+        line += f"; {rate_text(rate)}"
+    if left is not None:
+        line += f", ends about {clock_time(time.time() + left)} (in {duration(left)})"
     return Text(line)
 
 
-def _methods(spec: Mapping[str, Any], snapshot: Snapshot) -> Table:
+def _methods(run: Run, snapshot: Snapshot) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("method")
     table.add_column("tasks", width=24)
-    for heading in ("done", "solver time", "best test AUC"):
+    for heading in ("done", "solver time", f"best {run.spec.get('score', 'auc_all')}"):
         table.add_column(heading, justify="right")
     leader = max(snapshot.best.values(), default=None)
-    for method in spec["methods"]:
-        total = max(expected_tasks(spec, method), snapshot.done[method])
+    planned: Counter[str] = Counter()
+    for study in run.ledger.about(run.name).get("studies", []):
+        planned[study["method"]] += study["tasks"]
+    for method in dict.fromkeys([*planned, *snapshot.done]):
+        total = max(planned[method], snapshot.done[method])
         best = snapshot.best.get(method)
         table.add_row(
             method,
-            ProgressBar(total=total, completed=snapshot.done[method], width=24),
+            ProgressBar(total=max(1, total), completed=snapshot.done[method], width=24),
             f"{snapshot.done[method]}/{total}",
             duration(snapshot.seconds.get(method, 0.0)),
             Text("-" if best is None else f"{best:.4f}", style="bold" if best == leader else ""),
         )
     return table
-
-
-def expected_tasks(spec: Mapping[str, Any], method: str) -> int:
-    """Tasks of a method if nothing is refused or pruned: each trial on each fold, then the refit."""
-    tuned, grid = METHODS[method].tuned, spec["grid"]
-    trials = 1
-    for name in ("gamma", "rank"):
-        trials *= len(grid[name]) if name in tuned else 1
-    if trials > 1 and spec["search"] != "grid":
-        trials = min(trials, spec["search"]["optuna"]["trials"])
-    per_split = trials * spec["folds"] + 1 if trials > 1 else 1
-    return per_split * int(spec["splits"]) * len(spec["datasets"])
 
 
 def _devices(state: Mapping[str, Any]) -> Table:

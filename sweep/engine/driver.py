@@ -354,7 +354,8 @@ class Driver:
         if self.plan.spec.mode == "benchmark":
             # A random order, the same in every run: no method profits from a quiet hour.
             return float(derive_seed(spec.seed, spec.key, "order"))
-        return expected_cost(spec, self.plan.cards[spec.dataset].dimension)
+        cost = expected_cost(spec, self.plan.cards[spec.dataset].dimension)
+        return -cost if self.plan.cheapest_first else cost
 
     def _count(self) -> None:
         size = Size.total(course.size for course in self._courses.values())

@@ -56,6 +56,7 @@ class Plan:
     studies: Sequence[Study]
     refused: Sequence[Refusal]
     notes: Sequence[str] = ()
+    cheapest_first: bool = False
     estimators: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -99,7 +100,7 @@ def make_plan(spec: SweepSpec, cache: Path, *, like: Like | None = None, given: 
                 template = _template(spec, method, card)
                 studies += [maker(replace(template, split=n), method, values) for n in range(spec.splits)]
     studies.sort(key=lambda study: (names.index(study.template.dataset), study.template.split))
-    return Plan(spec, cards, choices, methods, studies, refused, _notes(spec, cards), given.estimators)
+    return Plan(spec, cards, choices, methods, studies, refused, _notes(spec, cards), estimators=given.estimators)
 
 
 # -- methods ----------------------------------------------------------------------------------------

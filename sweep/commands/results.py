@@ -1,0 +1,88 @@
+"""`sweep results`: one row per dataset and method, per split, or per fit."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import Any
+
+from sweep import exits
+from sweep.commands.options import add_command, add_home, add_name
+from sweep.commands.printing import print_json, print_table, write_csv
+from sweep.errors import UserError
+
+FORMATS = ("table", "csv", "json", "parquet")
+
+
+def register(commands: Any) -> None:
+    summary = "one row per dataset, split and method"
+    command = add_command(commands, "results", run, summary, "sweep results quickstart --format csv > results.csv")
+    add_name(command)
+    command.add_argument("--format", choices=FORMATS, default="table", help="parquet goes to a file: -o, or > FILE")
+    command.add_argument("--fits", action="store_true", help="one row per fit, every hyperparameter as a column")
+    command.add_argument("--wide", action="store_true", help="all columns of the table, one row per split")
+    command.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    add_home(command)
+
+
+def run(options: Namespace) -> int:
+    """Print result rows or fits in the asked-for format."""
+    from sweep.api import open_run
+    from sweep.commands.tables import print_results
+
+    found = open_run(options.name, options.home)
+    if options.format == "table" and not (options.fits or options.wide):
+        print_results(found.name, found.rows)
+        return exits.DONE
+    rows = found.fits.to_dict("records") if options.fits else result_dicts(found)
+    if options.format == "parquet" or options.output:
+        _write_file(found.fits if options.fits else found.results, options)
+    elif options.format == "json":
+        print_json([_plain(row) for row in rows])
+    elif options.format == "csv":
+        write_csv(rows)
+    else:
+        print_table(rows)
+    return exits.DONE
+
+
+def result_dicts(run: Any) -> list[dict[str, Any]]:
+    """Rows as plain values; of a search also how many fits it took to match the best grid sweep in this home."""
+    rows: list[dict[str, Any]] = [row.to_dict() for row in run.rows]
+    if isinstance(run.spec.get("search"), str):
+        return rows
+    from sweep.fits import mean
+    from sweep.store.results import group_records
+
+    best: dict[tuple[str, int, str], float] = {}
+    for other, spec in run.ledger.sweeps().items():
+        for study in group_records(run.ledger.records(other)) if spec.get("search") == "grid" else ():
+            scores = study.chosen_scores()
+            if scores:
+                place = (study.dataset, study.split, study.method)
+                best[place] = max(mean(scores), best.get(place, float("-inf")))
+    studies = {(s.dataset, s.split, s.method): s for s in run.studies}
+    for row in rows:
+        place = (row["dataset"], row["split"], row["method"])
+        row["grid_cv_score"] = best.get(place)
+        row["fits_to_match_grid"] = studies[place].fits_until(best[place]) if place in best else None
+    return rows
+
+
+def _write_file(frame: Any, options: Namespace) -> None:
+    if options.output is None and sys.stdout.isatty():
+        raise UserError("--format parquet: not for a terminal; name a file with -o, or redirect stdout")
+    target = options.output or sys.stdout.buffer
+    if "params" in frame:
+        frame = frame.assign(params=[str(dict(value)) for value in frame["params"]])
+    if options.format == "parquet":
+        frame.to_parquet(target, index=False)
+    elif options.format == "json":
+        frame.to_json(target, orient="records", indent=2)
+    else:
+        frame.to_csv(target, index=False)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """NaN of a frame is nothing in JSON."""
+    return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
