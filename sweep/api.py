@@ -23,9 +23,10 @@ from sweep.engine.progress import Progress, duration
 from sweep.errors import UserError, nearest
 from sweep.store.efficiency import Efficiency, efficiency
 from sweep.store.home import Home
-from sweep.store.ledger import Failure, Ledger, holds_ledger, open_ledger, view_ledger
+from sweep.store.ledger import Ledger, holds_ledger, open_ledger, view_ledger
 from sweep.store.recording import Recorder
 from sweep.store.results import ResultRow, StudyRecords, group_records, result_rows
+from sweep.store.rows import Failure
 from sweep.studies.base import Told
 from sweep.studies.forecast import Costs, Forecast, forecast, pilot_studies
 from sweep.studies.plan import Given, Plan, Refusal, Standing, make_plan, standing
@@ -91,7 +92,9 @@ def _method_values(method: Any, estimators: dict[str, Any]) -> Any:
         return method
     name = values.get("name") or type(estimator).__name__.lower()
     if name in estimators:
-        raise UserError(f"methods: two estimators are called {name!r}; give one a name: {{'name': ..., 'estimator': ...}}")
+        raise UserError(
+            f"methods: two estimators are called {name!r}; give one a name: {{'name': ..., 'estimator': ...}}"
+        )
     estimators[name] = estimator
     return {key: value for key, value in values.items() if key != "estimator"} | {"name": name}
 
@@ -197,7 +200,7 @@ def run(
     display : who shows progress; by default a live line on a terminal or in a notebook.
     """
     asked = read_source(source, **fields)
-    return run_source(asked, Home(home), address=address, gpus=gpus, display=display)
+    return run_source(asked, Home(os.fspath(home)), address=address, gpus=gpus, display=display)
 
 
 def run_source(
@@ -242,7 +245,7 @@ def run_source(
 
 def open_run(name: str, home: str | os.PathLike[str] = "sweep-home") -> Run:
     """A sweep that a home holds, to look at; nothing is written."""
-    folder = Home(home)
+    folder = Home(os.fspath(home))
     return Run(folder, open_home(folder), name)
 
 
@@ -395,7 +398,7 @@ def plan(
     **fields: Any,
 ) -> Planned:
     """What a sweep would run; nothing runs, nothing is written."""
-    return look_ahead(read_source(source, **fields), Home(home), workers)
+    return look_ahead(read_source(source, **fields), Home(os.fspath(home)), workers)
 
 
 def plan_source(source: Source, home: Home, ledger: Ledger | None) -> Plan:
@@ -427,7 +430,7 @@ def run_pilot(
     source: Source, home: Home, *, seconds: float = PILOT_SECONDS, address: str | None = None,
     display: Display | None = None,
 ) -> None:  # fmt: skip
-    """Run a few fits of a plan, the cheapest first, for a limited time; they stay, so the sweep will not repeat them."""
+    """Run a few fits of a plan, the cheapest first, for a limited time; they stay, and are not repeated."""
     name = f"{source.spec.name}.pilot"
     progress = display or Progress(name)
     with home.lock(), terminate_as_interrupt():

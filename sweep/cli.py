@@ -31,9 +31,13 @@ from sweep.commands import (
 )
 from sweep.errors import UserError
 
+# In the order in which a newcomer meets them.
 COMMANDS = (
-    run, plan, status, stop, results, compare, report, ui, export, diff, methods, datasets, data, submit, fetch, doctor, gc,
-)  # fmt: skip
+    *(run, plan, status, stop),
+    *(results, compare, report, ui, export, diff),
+    *(methods, datasets, data),
+    *(submit, fetch, doctor, gc),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,8 +83,8 @@ def _defect(error: Exception) -> str:
         traceback.print_exception(error, file=file)
     text = str(error).splitlines()
     return (
-        f"sweep: a defect of ours: {type(error).__name__}: {text[0][:200] if text else ''}; the traceback is in {file.name}, "
-        "please report it with what you typed. Everything finished is kept"
+        f"sweep: a defect of ours: {type(error).__name__}: {text[0][:200] if text else ''}; "
+        f"the traceback is in {file.name}, please report it with what you typed. Everything finished is kept"
     )
 
 

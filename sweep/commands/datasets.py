@@ -11,7 +11,9 @@ from sweep.commands.printing import print_json, print_line, print_table
 
 
 def register(commands: Any) -> None:
-    command = add_command(commands, "datasets", run, "the datasets, or what is in a file of yours", "sweep datasets my.csv")
+    command = add_command(
+        commands, "datasets", run, "the datasets, or what is in a file of yours", "sweep datasets my.csv"
+    )
     command.add_argument("file", metavar="FILE", nargs="?", help="an own .csv, .parquet or .npz file to look at")
     command.add_argument("--label", help="the label column of the file")
     command.add_argument("--wide", action="store_true", help="all columns")

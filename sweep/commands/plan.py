@@ -76,7 +76,8 @@ def _by_method(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "method": method,
             "splits": len(of_method),
             "tasks": sum(row["tasks"] for row in of_method),
-            "fits": ("" if all(row["exact"] for row in of_method) else "<= ") + f"{sum(r['fits'] for r in of_method):,}",
+            "fits": ("" if all(row["exact"] for row in of_method) else "<= ")
+            + f"{sum(r['fits'] for r in of_method):,}",
             "there": sum(row["there"] for row in of_method),
             "left": sum(row["left"] for row in of_method),
         }

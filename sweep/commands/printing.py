@@ -17,13 +17,15 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for column in rows[0] if rows else ("nothing here yet",):
-        numeric = any(isinstance(row[column], int | float) for row in rows)
+        numeric = any(_is_number(row[column]) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     console = Console(file=sys.stdout, width=table_width(), highlight=False, markup=False)
+    if title:
+        sys.stdout.write(f"{title}\n")
     console.print(table)
     sys.stdout.flush()
 
@@ -62,6 +64,10 @@ def with_error(value: float | None, error: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.4f}" if error is None else f"{value:.4f} ± {error:.4f}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and value[:1].isdigit())
 
 
 def _cell(value: Any) -> str:

@@ -34,7 +34,7 @@ def run(options: Namespace) -> int:
     if options.format == "table" and not (options.fits or options.wide):
         print_results(found.name, found.rows)
         return exits.DONE
-    rows = found.fits.to_dict("records") if options.fits else result_dicts(found)
+    rows: list[Any] = found.fits.to_dict("records") if options.fits else result_dicts(found)
     if options.format == "parquet" or options.output:
         _write_file(found.fits if options.fits else found.results, options)
     elif options.format == "json":

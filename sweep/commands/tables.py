@@ -32,7 +32,8 @@ def print_sweep(name: str, rows: Sequence[ResultRow], *, as_json: bool, refuse: 
     print_results(name, rows)
     if comparisons:
         print_table([_ratio(e) for e in comparisons], title="non-convex over convex, tuning only")
-    print_line(conclusion)
+    if comparisons or refuse:
+        print_line(conclusion)
 
 
 def print_results(name: str, rows: Sequence[ResultRow]) -> None:
@@ -42,7 +43,7 @@ def print_results(name: str, rows: Sequence[ResultRow]) -> None:
     for dataset in dict.fromkeys(row.dataset for row in rows):
         of_dataset = [row for row in rows if row.dataset == dataset]
         score, splits = of_dataset[0].score, len({row.split for row in of_dataset})
-        title = f"{name}: {dataset}, {splits} split{'s' * (splits > 1)}; tuned by {score}; AUC of the test part"
+        title = f"{name}: {dataset}, {splits} split{'s' * (splits > 1)}; tuned by {score}; scores of the test part"
         print_table(summary(of_dataset), title=title)
         for line in _warnings(of_dataset):
             print_line(line)
@@ -53,6 +54,7 @@ def summary(rows: Sequence[ResultRow]) -> list[dict[str, Any]]:
     by_method: dict[str, list[ResultRow]] = defaultdict(list)
     for row in rows:
         by_method[row.method].append(row)
+    other = rows[0].score != "auc_all"
     wasted = any(row.wasted_seconds for row in rows)
     balance = any(row.balance_score is not None for row in rows)
     entries = []
@@ -61,26 +63,20 @@ def summary(rows: Sequence[ResultRow]) -> list[dict[str, Any]]:
         entry = {
             "method": method,
             "AUC": with_error(_mean(row.auc_all for row in found), standard_error(_known(r.auc_all for r in found))),
+            **({"score": _short(_mean(row.test_score for row in found))} if other else {}),
             "cv": None if tuned is None else f"{tuned:.4f}",
-            **({"balance": _mean(row.balance_score for row in found)} if balance else {}),
+            **({"balance": _short(_mean(row.balance_score for row in found))} if balance else {}),
             "chosen": _chosen(found),
             "vectors": _mean(row.npv for row in found),
             "fits": _fits(found),
-            "seconds": sum(row.fit_seconds for row in found),
-            **({"wasted s": sum(row.wasted_seconds for row in found)} if wasted else {}),
+            "seconds": _short(sum(row.fit_seconds for row in found)),
+            **({"wasted s": _short(sum(row.wasted_seconds for row in found))} if wasted else {}),
             "gap": _gap(found),
         }
         entries.append((_mean(row.test_score for row in found), entry))
-    maximize = _maximize(rows)
-    entries.sort(key=lambda each: (each[0] is None, (-1 if maximize else 1) * (each[0] or 0.0)))
+    sign = -1 if rows[0].larger_is_better else 1
+    entries.sort(key=lambda each: (each[0] is None, sign * (each[0] or 0.0)))
     return [entry for _, entry in entries]
-
-
-def _maximize(rows: Sequence[ResultRow]) -> bool:
-    from solvers.scores import SCORES
-
-    known = SCORES.get(rows[0].score) if rows else None
-    return known is None or known.larger_is_better
 
 
 def _chosen(rows: Sequence[ResultRow]) -> str:
@@ -90,8 +86,10 @@ def _chosen(rows: Sequence[ResultRow]) -> str:
     for name in names:
         values = [row.params[name] for row in rows if row.params.get(name) is not None]
         shown = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in values]
-        text = shown[0] if len(set(shown)) == 1 else f"{min(values):.3g}-{max(values):.3g}" if _numbers(values) else "..."
-        short = {"gamma": "γ", "rank": "r"}.get(name, name)
+        text = (
+            shown[0] if len(set(shown)) == 1 else f"{min(values):.3g}-{max(values):.3g}" if _numbers(values) else "..."
+        )
+        short = {"gamma": "g", "rank": "r"}.get(name, name)
         mark = "!" if any(f"{name}=" in (row.edge or "") for row in rows) else ""
         parts.append(f"{short}={text}{mark}")
     return " ".join(parts)
@@ -141,6 +139,19 @@ def _ratio(e: Efficiency) -> dict[str, Any]:
 def _full(e: Efficiency) -> dict[str, Any]:
     ratios = {"runs_ratio": e.runs_ratio, "time_per_run_ratio": e.time_per_run_ratio, "total_ratio": e.total_ratio}
     return vars(e) | ratios
+
+
+def _short(value: float | None) -> str:
+    """Three digits, without an exponent where people would not write one."""
+    return (
+        "-"
+        if value is None
+        else f"{value:.0f}"
+        if value >= 100
+        else f"{value:.3g}"
+        if value >= 1e-3
+        else f"{value:.0e}"
+    )
 
 
 def _known(values: Any) -> list[float]:

@@ -19,8 +19,8 @@ from rich.text import Text
 from sweep.api import Run
 from sweep.commands.status import standing
 from sweep.engine.progress import clock_time, duration, rate_text
-from sweep.store.ledger import Failure
 from sweep.store.results import result_row
+from sweep.store.rows import Failure
 
 _REFRESH_SECONDS = 1.0
 _SHOWN_FAILURES = 5

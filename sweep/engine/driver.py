@@ -15,7 +15,8 @@ from sweep.fits import CHAIN, COLD, FitRecord, FitSpec, Help, SplitData
 from sweep.seeds import derive_seed
 from sweep.store.faults import UnsoundRecord
 from sweep.store.home import Home
-from sweep.store.ledger import Failure, Ledger
+from sweep.store.ledger import Ledger
+from sweep.store.rows import Failure
 from sweep.studies.base import Size, Study, Told, expected_cost, n_fits
 from sweep.studies.forecast import Costs
 from sweep.studies.plan import Plan

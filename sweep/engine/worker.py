@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import tempfile
 import threading
 import time
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

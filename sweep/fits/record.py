@@ -140,7 +140,7 @@ class FitRecord(_Part):
     place: Place
     started: float  # seconds since the epoch
     value: float | None = None  # the score that tuning compares
-    theory: Mapping[str, float] = field(default_factory=dict)
+    theory: Mapping[str, Any] = field(default_factory=dict)
     curve: Curve | None = None
     attempts: int = 1
     artifact: str | None = None  # SHA-256 of the file that holds the fit's arrays

@@ -175,7 +175,7 @@ def _linear_map(model: Any, X: Any, Z: Any) -> dict[str, np.ndarray]:
     return {"components": L} | ({"offset": offset} if np.abs(offset).max(initial=0.0) > 1e-5 * scale else {})
 
 
-def _theory(spec: FitSpec, model: Any, X: Any, y: Any) -> dict[str, float]:
+def _theory(spec: FitSpec, model: Any, X: Any, y: Any) -> dict[str, Any]:
     """The paper's bounds at a refit; of a convex tuning fit the values that its figure draws over gamma."""
     from solvers.backend import to_numpy
     from solvers.theory import non_convex_values, theory_report

@@ -12,7 +12,7 @@ from solvers.methods import METHODS
 from sweep.fits import Curve, FitRecord, FitSpec, Select, Trial, choose, mean, standard_error
 from sweep.fits.trials import shown
 from sweep.methods import known_method
-from sweep.store.ledger import Failure
+from sweep.store.rows import Failure
 from sweep.studies.base import n_fits
 from sweep.studies.path import choose_gamma, mean_curve
 
@@ -26,8 +26,8 @@ Fit = tuple[FitSpec, FitRecord]
 class ResultRow:
     """One (dataset, split, method) whose refit is there.
 
-    Scores are of the refit on the test part. `n_fits` counts tuning fits, or the only fit of a method that tunes nothing;
-    `fit_seconds` is time in the solver over all fits, `wall_seconds` that for which they kept a worker busy.
+    Scores are of the refit on the test part. `n_fits` counts tuning fits, or the only fit of a method that tunes
+    nothing; `fit_seconds` is time in the solver over all fits, `wall_seconds` that for which they kept a worker busy.
     `relative_gap` is the worst of all fits; `missed` counts fits whose tolerance was not reached. `edge` names
     chosen values at the end of what was searched.
     """
@@ -41,6 +41,7 @@ class ResultRow:
     rank: int | None
     params: Mapping[str, Any]
     score: str
+    larger_is_better: bool
     cv_score: float | None
     cv_score_se: float | None
     cv_auc: float | None
@@ -254,6 +255,7 @@ def result_row(study: StudyRecords, failures: Sequence[Failure] = ()) -> ResultR
         rank=spec.trial.get("rank"),
         params=dict(spec.trial.values),
         score=spec.score,
+        larger_is_better=spec.maximize,
         cv_score=mean(compared) if compared else None,
         cv_score_se=standard_error(compared),
         cv_auc=mean(auc) if auc else None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import optuna
 from optuna.distributions import (
@@ -189,7 +189,9 @@ class AdaptiveStudy:
     def _ask(self, number: int) -> _Running:
         for ended in self._asked[self._told : self._known_to(number)]:
             self._tell(ended)
-        self._study.sampler = _sampler(self.options.sampler, derive_seed(self.template.seed, *self.template.study, number))
+        self._study.sampler = _sampler(
+            self.options.sampler, derive_seed(self.template.seed, *self.template.study, number)
+        )
         trial = _readable(self._study.ask(self.space).params)
         twin = next((r for r in self._asked if r.trial == trial and r.same_as is None), None)
         return _Running(number, trial, same_as=twin)
@@ -212,7 +214,9 @@ class AdaptiveStudy:
         self._known: dict[Trial, Mapping[int, float]] = {}
         for trial, scores in sorted(self._observations().items(), key=lambda entry: entry[0].label):
             values = dict(trial.values)
-            inside = set(values) == set(self.space) and all(self.space[n]._contains(v) for n, v in values.items())
+            inside = set(values) == set(self.space) and all(
+                self.space[n]._contains(cast(Any, v)) for n, v in values.items()
+            )
             if inside and len(scores) == self.template.folds:
                 self._known[trial] = scores
                 self._study.add_trial(self._frozen(_Running(0, trial, scores=dict(scores), state=TrialState.COMPLETE)))
@@ -240,7 +244,7 @@ class AdaptiveStudy:
             with_name = [s.study_name for s in optuna.get_all_study_summaries(storage)]
             if name in with_name:
                 optuna.delete_study(study_name=name, storage=storage)
-            kept = optuna.create_study(study_name=name, storage=storage, direction=self._study.direction.name.lower())
+            kept = optuna.create_study(study_name=name, storage=storage, direction=self._study.direction)
             kept.add_trials([t for t in self._study.trials if t.state.is_finished()])
         except Exception as error:  # whatever the storage's driver raises: the sweep does not depend on it
             raise UserError(f"search.optuna.storage: cannot write the study: {type(error).__name__}") from None

@@ -1,7 +1,7 @@
 """How long a sweep will take: what its fits should cost, and the schedule simulated.
 
-Seconds of a fit are predicted, per dataset and method, from those that are known: linear in the logarithms of gamma, rank
-and seconds, corrected by the nearest known setting. A method of which nothing is known is taken for the mean of the
+Seconds of a fit are predicted, per dataset and method, from those that are known: linear in the logarithms of gamma,
+rank and seconds, corrected by the nearest known setting. A method of which nothing is known is taken for the mean of the
 others of its family, with a wider interval.
 """
 
@@ -108,7 +108,11 @@ class Costs:
             return group.predict(_place(spec))
         family = known_method(spec.method).family
         dataset, _, *kind = _group(spec)
-        near = [g for (d, m, *k), g in self._groups.items() if d == dataset and known_method(m).family == family and k == kind]
+        near = [
+            g
+            for (d, m, *k), g in self._groups.items()
+            if d == dataset and known_method(m).family == family and k == kind
+        ]
         groups = near or [g for (d, *_), g in self._groups.items() if d == dataset] or list(self._groups.values())
         return float(np.mean([g.predict(_place(spec)) for g in groups])) if groups else 0.0
 

@@ -118,7 +118,9 @@ class EliminatingGridStudy(GridStudy):
 
     def _eliminate(self) -> None:
         folds, sign = self.template.folds, 1.0 if self.template.maximize else -1.0
-        finished = [mean(sign * v for v in f.values() if v is not None) for f in self.scores.values() if _whole(f, folds)]
+        finished = [
+            mean(sign * v for v in f.values() if v is not None) for f in self.scores.values() if _whole(f, folds)
+        ]
         leader = max(finished, default=None)
         if leader is None:
             return

@@ -75,7 +75,7 @@ class PathStudy:
 
 
 def mean_curve(curves: Mapping[int, Mapping[tuple[float, float], Curve]]) -> tuple[list[float], np.ndarray]:
-    """All gammas that some fold scored, ascending, and the scores there: (folds, gammas), linear in log gamma between."""
+    """All gammas that some fold scored, ascending, and the scores there, (folds, gammas): linear in log gamma."""
     of_folds = [_joined(list(curves[fold].values())) for fold in sorted(curves)]
     gammas = sorted({gamma for found in of_folds for gamma in found})
     rows = []

@@ -114,7 +114,9 @@ def expand(entries: Sequence[MethodEntry], given: Given) -> list[MethodEntry]:
     for index, entry in enumerate(entries):
         if entry.estimator is not None:
             if entry.name in METHODS:
-                raise UserError(f"methods[{index}]: {entry.name!r} is a method of ours; give the estimator another name")
+                raise UserError(
+                    f"methods[{index}]: {entry.name!r} is a method of ours; give the estimator another name"
+                )
             matches = [entry.name]
         else:
             matches = [name for name in known if fnmatchcase(name, entry.name)]
@@ -321,7 +323,9 @@ def _notes(spec: SweepSpec, cards: Mapping[str, DatasetCard]) -> list[str]:
                 "max_queries: null scores all"
             )
     if not isinstance(spec.search, str) and spec.search.optuna.reuse:
-        notes.append("reuse: fits of other sweeps in this home count as observations, so the result depends on the home")
+        notes.append(
+            "reuse: fits of other sweeps in this home count as observations, so the result depends on the home"
+        )
     return notes
 
 
