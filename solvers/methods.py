@@ -218,9 +218,30 @@ METHODS: Mapping[str, Method] = MappingProxyType(
                 "Xie, Poczos, Xing, UAI 2017",
                 regularizer="ldd",
             ),
-            _mdml("mdml-csfn", "convex squared Frobenius norm", _XIE, regularizer="csfn", path=True, counterpart="pdml-sfn"),
-            _mdml("mdml-cvnd", "convex von Neumann divergence", _XIE, regularizer="cvnd", path=True, counterpart="pdml-vnd"),
-            _mdml("mdml-cldd", "convex log-determinant divergence", _XIE, regularizer="cldd", path=True, counterpart="pdml-ldd"),
+            _mdml(
+                "mdml-csfn",
+                "convex squared Frobenius norm",
+                _XIE,
+                regularizer="csfn",
+                path=True,
+                counterpart="pdml-sfn",
+            ),
+            _mdml(
+                "mdml-cvnd",
+                "convex von Neumann divergence",
+                _XIE,
+                regularizer="cvnd",
+                path=True,
+                counterpart="pdml-vnd",
+            ),
+            _mdml(
+                "mdml-cldd",
+                "convex log-determinant divergence",
+                _XIE,
+                regularizer="cldd",
+                path=True,
+                counterpart="pdml-ldd",
+            ),
         )
     }
 )

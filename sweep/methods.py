@@ -9,12 +9,14 @@ import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solvers.methods import METHODS, Method
 from sweep.code import fingerprint, load
 from sweep.errors import UserError, nearest
-from sweep.fits.trials import Value
+
+if TYPE_CHECKING:
+    from sweep.fits.trials import Value
 
 IN_MEMORY = "in memory"
 FOREIGN = "own"

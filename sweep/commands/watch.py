@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.api import Run
-from sweep.commands.status import standing
+from sweep.commands.standing import standing
 from sweep.engine.progress import clock_time, duration, rate_text
 from sweep.store.results import result_row
 from sweep.store.rows import Failure
