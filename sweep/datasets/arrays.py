@@ -63,6 +63,8 @@ def checked_dataset(
     # Halves would overflow in sums; single precision is kept, it takes half the memory.
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     names = None if feature_names is None else tuple(str(feature) for feature in feature_names)
+    if names and len(set(names)) < D:
+        raise UserError(f"{where}: column {max(names, key=names.count)!r} occurs more than once; rename one")
     _refuse_missing_values(X, names, where)
     return Dataset(
         name=name,
@@ -101,6 +103,15 @@ def encode_labels(values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str
             )
     classes, y = np.unique(values, return_inverse=True)
     return y.astype(np.int64), tuple(str(value) for value in classes.tolist())
+
+
+def whole_columns(X: Any) -> np.ndarray:
+    """Which columns (D,) hold whole numbers only."""
+    if sp.issparse(X):
+        broken = np.zeros(X.shape[1], dtype=bool)
+        broken[X.indices[X.data % 1 != 0]] = True
+        return ~broken
+    return np.array([not np.any(X[:, column] % 1) for column in range(X.shape[1])], dtype=bool)
 
 
 def _plain_labels(values: np.ndarray, where: str) -> np.ndarray:

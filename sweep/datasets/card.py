@@ -151,11 +151,13 @@ def open_preprocessing(
     fingerprint: str | None = None,
 ) -> Preprocessing:
     """The steps that `open_split` applies, fitted on the same training part in the same way."""
+    from sweep.datasets.arrays import whole_columns
     from sweep.datasets.splits import train_test_rows
 
     dataset = _seeded(choice, cache, label, fingerprint)
     train, _ = train_test_rows(dataset, seed=seed, split=split)
-    return _fit(choice, dataset, train)
+    n_numbers = dataset.X.shape[1] - dataset.n_words
+    return replace(_fit(choice, dataset, train), whole=whole_columns(dataset.X)[:n_numbers])
 
 
 def load_choice(choice: DatasetChoice, cache: Path) -> Dataset:

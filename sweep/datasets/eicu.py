@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sweep.datasets.base import Dataset
 from sweep.datasets.catalog import DATASETS
 from sweep.datasets.tables import floats, has_table, read_table, rows_of
-from sweep.datasets.temporal import TemporalFeatures
+from sweep.datasets.temporal import TemporalFeatures, temporal_names
 from sweep.errors import UserError
 
 STAY = "patientunitstayid"
@@ -62,12 +62,14 @@ def load_eicu(path: Path, progress: Callable[[str], None]) -> Dataset:
     vitals, vital_names, absent = _vital_signs(path, ids, progress)
     history, diseases = _past_history(path, ids)
     classes, y = np.unique(labels, return_inverse=True)
+    measured = [*(f"lab {name}" for name in lab_names), *(f"vital {name}" for name in vital_names)]
     missing = f"; no table {', '.join(absent)}" if absent else ""
     return Dataset(
         name="eicu",
         X=sp.hstack([sp.csr_matrix(_demographics(path, ids)), labs, vitals, history], format="csr"),
         y=y.astype(np.int64),
         classes=tuple(classes.tolist()),
+        feature_names=("age", "gender", *temporal_names(measured), *diseases),
         notes=f"age, gender; {len(lab_names)} lab items; {len(vital_names)} vital signs{missing};"
         f" {len(diseases)} past diseases.",
         **DATASETS["eicu"].defaults(len(ids)),

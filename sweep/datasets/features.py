@@ -62,6 +62,7 @@ class Preprocessing:
     feature_names : their names, None where unknown.
     factor, offset : (d,) with d the number of features after `words`.
     components : (d, k) directions of PCA.
+    whole : which of the columns that are no word counts hold whole numbers only, None where not asked for.
     """
 
     n_raw: int
@@ -72,6 +73,7 @@ class Preprocessing:
     factor: np.ndarray | None = None
     offset: np.ndarray | None = None
     components: np.ndarray | None = None
+    whole: np.ndarray | None = None
 
     @property
     def n_features(self) -> int:

@@ -13,7 +13,7 @@ from sweep.datasets.archive import base_name, read_files
 from sweep.datasets.base import Dataset
 from sweep.datasets.catalog import DATASETS
 from sweep.datasets.tables import floats, has_table, read_table, rows_of
-from sweep.datasets.temporal import TemporalFeatures
+from sweep.datasets.temporal import TemporalFeatures, temporal_names
 from sweep.datasets.text import WordCounter
 from sweep.datasets.vectors import read_word_vectors
 from sweep.errors import UserError
@@ -50,6 +50,7 @@ def load_mimic(path: Path, progress: Callable[[str], None]) -> Dataset:
         n_words=len(words),
         vector_size=(WORD_VECTOR_SIZE if vectors is None else vectors.shape[1]) if words else 0,
         vectors=vectors,
+        feature_names=("age", "gender", *temporal_names([f"lab {item}" for item in items]), *words),
         notes=f"age, gender; {len(items)} lab items; {notes}.",
         **DATASETS["mimic"].defaults(len(ids)),
     )

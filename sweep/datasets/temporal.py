@@ -102,3 +102,8 @@ def _totals(keys: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> tuple[np.
     unique, inverse = np.unique(keys, return_inverse=True)
     total = np.bincount(inverse, weights=sums, minlength=len(unique))
     return unique, total, np.bincount(inverse, weights=counts, minlength=len(unique)).astype(np.int64)
+
+
+def temporal_names(items: list[str]) -> list[str]:
+    """Names of the three columns of every item."""
+    return [f"{item} {order}" for item in items for order in ("mean", "difference", "second difference")]

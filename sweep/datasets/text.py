@@ -158,6 +158,7 @@ def _text_dataset(name: str, documents: list[tuple[str, str]], path: Path, notes
         y=y.astype(np.int64),
         classes=tuple(classes.tolist()),
         n_words=len(words),
+        feature_names=tuple(words),
         notes=f"{notes}tf-idf rows of unit length over the 5,000 words of largest document frequency.",
         **DATASETS[name].defaults(len(documents)),
     )

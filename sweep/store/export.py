@@ -1,21 +1,23 @@
-"""A learned metric as an MLflow model: code as text and arrays as .npz, nothing pickled."""
+"""A learned metric with all that comes before it, as an MLflow model: code as text, arrays as .npz, nothing pickled."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable
-from importlib import resources
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sweep.datasets.card import open_preprocessing
+from sweep.datasets.choice import DatasetChoice, labels
+from sweep.datasets.features import Preprocessing
 from sweep.errors import UserError, nearest
 from sweep.fits import FitSpec
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
 from sweep.store.results import group_records, result_row
+from sweep.store.saved_model import register_model, save_model
 
 
 def export_metric(
@@ -27,35 +29,43 @@ def export_metric(
     dataset: str | None = None,
     output: str | None = None,
     register: str | None = None,
+    data: Mapping[str, DatasetChoice] | None = None,
     note: Callable[[str], None],
 ) -> Path:
-    """Write the best metric of a method; returns the model's folder.
+    """Write the best metric of a method, with the preprocessing it was learned behind; the model's folder.
 
-    Of several splits, the one with the best test AUC is taken. The folder holds an MLflow model whose
-    input is what a fit sees (features after the sweep's scaling and PCA) and whose output is
-    X @ L.T; its `artifacts/metric.npz` holds `components` (L) for use without MLflow.
+    Raw rows go in (a dataset's features before scaling and PCA, or its texts), and squared Euclidean
+    distance between the rows that come out is the learned distance. Scaling, PCA and dictionary are
+    fitted again on the split's training part, as they were for the fits, so the data must be there.
 
     Parameters
     ----------
-    method, dataset : the best method, and the only dataset, if not given.
+    method, dataset : the method with the best cross-validated score, and the only dataset, if not given.
+        Of several splits, the one with the best cross-validated score is taken.
     output : folder to create.
     register : name under which the model is registered in the home's MLflow store.
+    data : choices by label, where those of the sweep file are not enough (data in memory).
     """
     row, spec, arrays = _choose(home, ledger, name, method, dataset)
+    folder = Path(output).expanduser() if output else home.folder / "exports" / f"{name}-{row['method']}"
+    if folder.exists() and not (folder / "MLmodel").is_file():
+        raise UserError(f"-o: {folder} exists and is no exported model; name another folder")
+    steps = _preprocessing(home, ledger, name, spec, data or {})
     L = arrays["components"]
-    folder = Path(output) if output else home.folder / "exports" / f"{name}-{row['method']}"
+    n_features = steps.n_features if steps.components is None else steps.components.shape[1]
+    if L.shape[1] != n_features:
+        raise UserError(f"{name}: {row['method']} maps {L.shape[1]} features, but {spec.dataset} has {n_features} now")
     if folder.exists():
-        if not (folder / "MLmodel").exists():
-            raise UserError(f"-o: {folder} exists and is no exported model; name another folder")
         shutil.rmtree(folder)
-    _save(folder, L, _facts(name, row, spec))
+    save_model(folder, steps, L, _facts(name, row, spec))
+    score = "" if row["cv_auc"] is None else f"cross-validated AUC {row['cv_auc']:.4f}, "
     note(
-        f"{row['method']} on {row['dataset']}, split {row['split']}: {L.shape[0]} projection vectors of "
-        f"{L.shape[1]} features, test AUC {row['auc_all']:.4f}"
+        f"{row['method']} on {row['dataset']}, split {row['split']}: {L.shape[0]} projection vectors, {score}"
+        f"test AUC {row['auc_all']:.4f}; takes raw {_shape(steps)}"
     )
     if register:
         tracking = ledger.sweeps()[name]["tracking"]
-        note(f"registered as {register}, version {_register(home, tracking, folder, register)}")
+        note(f"registered as {register}, version {register_model(home, tracking, folder, register)}")
     return folder
 
 
@@ -78,11 +88,47 @@ def _choose(
             found = [entry for entry in found if entry[0][column] == wanted]
         elif column == "dataset" and len(names) > 1:
             raise UserError(f"--dataset: {name} has several, choose one of {', '.join(names)}")
-    for row, spec, record in sorted(found, key=lambda entry: -entry[0]["auc_all"]):
+    for row, spec, record in sorted(found, key=_preference([row for row, _, _ in found])):
         arrays = home.read_artifact(spec.key, record.artifact or "")
         if arrays is not None and "components" in arrays:
             return row, spec, arrays
-    raise UserError(f"{name}: none of the chosen methods has a linear metric to export (ilhd has codes only)")
+    chosen = ", ".join(dict.fromkeys(row["method"] for row, _, _ in found))
+    raise UserError(
+        f"{name}: nothing of {chosen} can be exported: a model needs `components_`, the linear map of a fitted"
+        " estimator, and none was kept with its refit"
+    )
+
+
+def _preference(rows: list[dict[str, Any]]) -> Callable[[Any], tuple[float, ...]]:
+    """Order of export: by the method's mean cross-validated score, then the split's; never by the test part."""
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        scores.setdefault(row["method"], []).append(_score(row))
+    means = {method: sum(values) / len(values) for method, values in scores.items()}
+    return lambda entry: (-means[entry[0]["method"]], -_score(entry[0]), entry[0]["split"])
+
+
+def _score(row: dict[str, Any]) -> float:
+    # A method without hyperparameters has no such score: it comes last, and only it has no other.
+    return float("-inf") if row["cv_auc"] is None else float(row["cv_auc"])
+
+
+def _preprocessing(
+    home: Home, ledger: Ledger, name: str, spec: FitSpec, data: Mapping[str, DatasetChoice]
+) -> Preprocessing:
+    """The steps before the fit, fitted again on the same training part."""
+    choice = data.get(spec.dataset)
+    if choice is None:
+        choices = [DatasetChoice.model_validate(each) for each in ledger.sweeps()[name]["datasets"]]
+        choice = dict(zip(labels(choices), choices, strict=True)).get(spec.dataset)
+    if choice is None:
+        raise UserError(f"{name}: {spec.dataset} is no longer in the sweep file, so its preprocessing is not known")
+    # As the fit saw it: the sweep file may have changed since.
+    choice = choice.model_copy(update={"scaling": spec.scaling, "pca": spec.pca or 0})
+    try:
+        return open_preprocessing(choice, home.data, spec.split, spec.seed, label=spec.dataset, fingerprint=spec.data)
+    except UserError as error:
+        raise UserError(f"export needs the data of {spec.dataset} to fit its scaling again: {error}") from error
 
 
 def _facts(name: str, row: dict[str, Any], spec: FitSpec) -> dict[str, Any]:
@@ -94,6 +140,7 @@ def _facts(name: str, row: dict[str, Any], spec: FitSpec) -> dict[str, Any]:
         "split": row["split"],
         "gamma": spec.gamma,
         "rank": spec.rank,
+        "cv_auc": row["cv_auc"],
         "auc_all": row["auc_all"],
         "scaling": spec.scaling,
         "pca": spec.pca,
@@ -102,50 +149,7 @@ def _facts(name: str, row: dict[str, Any], spec: FitSpec) -> dict[str, Any]:
     }
 
 
-def _save(folder: Path, L: np.ndarray, facts: dict[str, Any]) -> None:
-    import logging
-    import tempfile
-
-    import mlflow
-    from mlflow.models import ModelSignature
-    from mlflow.pyfunc import save_model
-    from mlflow.types import Schema, TensorSpec
-
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    number = np.dtype(np.float64)
-    signature = ModelSignature(
-        inputs=Schema([TensorSpec(number, (-1, L.shape[1]))]),
-        outputs=Schema([TensorSpec(number, (-1, L.shape[0]))]),
-    )
-    with tempfile.TemporaryDirectory() as scratch, resources.as_file(resources.files("sweep.store")) as package:
-        arrays = Path(scratch) / "metric.npz"
-        np.savez_compressed(arrays, allow_pickle=False, components=L)
-        save_model(
-            folder,
-            python_model=str(package / "exported_metric.py"),
-            artifacts={"metric": str(arrays)},
-            signature=signature,
-            input_example=np.zeros((2, L.shape[1])),
-            pip_requirements=[f"mlflow>={mlflow.__version__}", f"numpy>={np.__version__}"],
-            metadata=facts,
-        )
-
-
-def _register(home: Home, tracking: dict[str, Any], folder: Path, model: str) -> str:
-    """Log the model into the sweep's MLflow store and register it; returns the version."""
-    import mlflow
-
-    own = tracking["mlflow"] == "sqlite"
-    uri = home.mlflow_url if own else tracking["mlflow"]
-    artifacts = tracking["artifacts"] or (home.mlflow_artifacts.as_uri() if own else None)
-    client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
-    experiment = client.get_experiment_by_name("exports")
-    place = experiment.experiment_id if experiment else client.create_experiment("exports", artifacts)
-    run = client.create_run(place, run_name=model)
-    client.log_artifacts(run.info.run_id, str(folder), "model")
-    client.set_terminated(run.info.run_id)
-    if not client.search_registered_models(f"name = '{model}'"):
-        client.create_registered_model(model)
-    version = client.create_model_version(model, f"{run.info.artifact_uri}/model", run.info.run_id)
-    return str(version.version)
+def _shape(steps: Preprocessing) -> str:
+    numbers = steps.n_raw - steps.n_words
+    parts = [f"rows of {numbers:,} features"] if numbers else []
+    return " and ".join([*parts, *(["texts"] if steps.n_words else [])])
