@@ -1,7 +1,7 @@
 """The single source of truth for finished fits: one row per fit, one transaction per row.
 
-SQLite under the home by default, PostgreSQL by URL. Only the driver writes. Every row carries a
-checksum of its text, so that an altered row is noticed, left out and computed again.
+SQLite under the home by default, PostgreSQL by URL. Only the driver that holds a sweep's fence writes. Every row
+carries a checksum, so that an altered row is noticed, left out and computed again. No transaction outlasts a call.
 """
 
 from __future__ import annotations
@@ -10,296 +10,410 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import sqlalchemy
-from sqlalchemy import text
+from sqlalchemy import Connection, Executable, RowMapping, Select, Table, delete, func, select, update
 
-from sweep.errors import UserError, first_line
+from sweep.errors import UserError
 from sweep.fits import FitRecord, FitSpec
+from sweep.store import exchange, fencing
+from sweep.store.database import Database, nothing, open_database
+from sweep.store.exchange import Imported
+from sweep.store.faults import FencedError, LedgerError
+from sweep.store.fencing import Driving
 from sweep.store.home import Home
-from sweep.store.repair import readable_rows, set_damaged_aside
-from sweep.studies.grid import Trial
+from sweep.store.migrations import bring_up_to_date
+from sweep.store.pending import Pending
+from sweep.store.repair import repair, suspect_mark
+from sweep.store.rows import Failure, failure_row, fit_row, is_intact, record_of, spec_of
+from sweep.store.tables import failures, fits, insert_new, insert_or_update, members, mlflow_runs, sweeps
+from sweep.store.viewing import view_server, view_sqlite
 
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS sweeps (name TEXT PRIMARY KEY, spec TEXT NOT NULL, about TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS fits (key TEXT PRIMARY KEY, spec TEXT NOT NULL, record TEXT NOT NULL,"
-    " checksum TEXT NOT NULL, committed DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS members (sweep TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (sweep, key))",
-    "CREATE TABLE IF NOT EXISTS failures (sweep TEXT NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL,"
-    " label TEXT NOT NULL, method TEXT NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL,"
-    " traceback TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL, final INTEGER NOT NULL,"
-    " happened DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS mlflow_runs (store TEXT NOT NULL, run_key TEXT NOT NULL, run_id TEXT NOT NULL,"
-    " content TEXT NOT NULL, PRIMARY KEY (store, run_key))",
-)  # fmt: skip
-
-
-# The first record of a key stays: a fit that was computed twice, after all, changes nothing.
-_INSERT_FIT = "INSERT INTO fits VALUES (:key, :spec, :record, :checksum, :committed) ON CONFLICT DO NOTHING"
+_BATCH = 1000
+_FITS_OF_SWEEP = select(fits).join(members, members.c.key == fits.c.key)
 
 
 @dataclass(frozen=True)
-class Failure:
-    """One attempt at a fit that did not give a record."""
+class Artifact:
+    """The file of a fit's arrays: its SHA-256, and the id of the home it is in (empty if nobody knows)."""
 
-    key: str
-    label: str
-    method: str
-    attempt: int
-    kind: str  # lost worker, out of memory, timeout, numerical, bug
-    message: str
-    traceback: str
-    seconds: float
-    final: bool  # no attempt follows in this run
-    happened: float
+    checksum: str
+    home: str
 
 
 class Ledger:
-    """Finished fits, failures, which sweep asked for what, and what MLflow knows already."""
+    """Finished fits, failures, which sweep asked for what, and what MLflow knows already.
 
-    def __init__(self, url: str) -> None:
-        try:
-            self._engine = sqlalchemy.create_engine(url)
-        except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
-            raise UserError(f"tracking.ledger: expected 'sqlite' or a database URL: {error}") from None
-        if self._engine.dialect.name == "sqlite":
-            sqlalchemy.event.listen(self._engine, "connect", _make_durable)
-        self.altered: list[str] = []  # keys whose row failed its checksum
-        try:
-            with self._engine.begin() as connection:
-                for statement in _SCHEMA:
-                    connection.execute(text(statement))
-        except sqlalchemy.exc.OperationalError as error:
-            raise UserError(f"ledger at {self._engine.url!r}: {first_line(error.orig)}") from None
+    Attributes
+    ----------
+    altered : keys whose row failed its checksum.
+    """
+
+    def __init__(
+        self,
+        database: str | Database,
+        *,
+        home_id: str = "",
+        note: Callable[[str], None] = nothing,
+        pending: Pending | None = None,
+    ) -> None:
+        """Open for writing the database of a URL, created or upgraded; a `Database` is taken as it is."""
+        self.altered: list[str] = []
+        self.beat_seconds, self.stale_seconds = fencing.BEAT_SECONDS, fencing.STALE_SECONDS
+        self._home, self._note, self._pending = home_id, note, pending or Pending(None)
+        self._held: dict[str, int] = {}
+        self._ended = threading.Event()
+        self._heart: threading.Thread | None = None
+        if isinstance(database, Database):
+            self._database = database
+        else:
+            self._database = open_database(database, note)
+            bring_up_to_date(self._database, home_id)
+
+    @property
+    def database(self) -> Database:
+        return self._database
 
     def close(self) -> None:
-        self._engine.dispose()
+        """Give the fence back and let go of the database."""
+        self._ended.set()
+        if self._heart is not None:
+            self._heart.join()
+        if self._held:
+            held, self._held = self._held, {}
+            with contextlib.suppress(LedgerError):  # it will be taken for gone a little later
+                self._database.try_write(lambda connection: fencing.give_back(connection, held))
+        self._database.close()
 
     # -- sweeps ---------------------------------------------------------------------------------
 
-    def open_sweep(self, name: str, spec: dict[str, Any], about: dict[str, Any]) -> None:
-        """Register a sweep, or replace its file; its fits are asked for anew with `adopt`."""
-        values = {"name": name, "spec": json.dumps(spec), "about": json.dumps(about)}
-        with self._engine.begin() as connection:
-            connection.execute(
-                text(
-                    "INSERT INTO sweeps VALUES (:name, :spec, :about)"
-                    " ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, about = excluded.about"
-                ),
-                values,
-            )
-            connection.execute(text("DELETE FROM members WHERE sweep = :name"), values)
-            connection.execute(text("UPDATE failures SET final = 0 WHERE sweep = :name"), values)
+    def open_sweep(self, name: str, spec: Mapping[str, Any], about: Mapping[str, Any]) -> int:
+        """Register a sweep, or replace its file, and become its driver; returns the number that says so.
+
+        Its fits are asked for anew with `adopt`. Where another driver may be at work, its next sign of life is waited
+        for, and is an error; without one it is gone.
+        """
+        values = {"name": name, "spec": json.dumps(spec), "about": json.dumps(about), "origin": "",
+                  "fence": 0, "driver_home": "", "driver_host": "", "driver_pid": 0, "heartbeat": None}  # fmt: skip
+
+        def attempt(connection: Connection) -> int | Driving:
+            # First the row's lock, then the look at who drives.
+            connection.execute(update(sweeps).where(sweeps.c.name == name).values(name=name))
+            other = fencing.drivers(connection).get(name) if self._database.shared else None
+            if other and name not in self._held and fencing.is_in_the_way(other, self._home, self.stale_seconds):
+                return other
+            statement = insert_or_update(self._database.dialect, sweeps, ("spec", "about", "origin"))
+            connection.execute(statement, values)
+            connection.execute(delete(members).where(members.c.sweep == name))
+            connection.execute(update(failures).where(failures.c.sweep == name).values(final=False))
+            return fencing.take(connection, name, self._home)
+
+        heard: float | None = None
+        while not isinstance(taken := self._database.write(attempt), int):
+            if heard is None:
+                self._note(f"{name}: {taken.driver} may be at work on this sweep; waiting for a sign of life")
+            elif taken.heard != heard:
+                raise UserError(
+                    f"{name}: a driver is already running this sweep on the same database ({taken.driver}); wait for it"
+                )
+            heard = taken.heard
+            time.sleep(self.stale_seconds / 60)
+        self._held[name] = taken
+        if self._database.shared and self._heart is None:
+            self._heart = threading.Thread(target=self._beat, name="ledger-heartbeat", daemon=True)
+            self._heart.start()
+        return taken
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self.beat_seconds):
+            try:
+                self._database.try_write(lambda connection: fencing.check(connection, dict(self._held)))
+            except FencedError:
+                return  # the next write will say so
+            except LedgerError:
+                continue
+
+    def drivers(self) -> dict[str, Driving]:
+        """Who drives, or drove last, by sweep."""
+        return self._database.read(fencing.drivers)
 
     def sweeps(self) -> dict[str, dict[str, Any]]:
-        """Sweep files by name."""
-        with self._engine.connect() as connection:
-            rows = connection.execute(text("SELECT name, spec FROM sweeps ORDER BY name"))
-            return {name: json.loads(spec) for name, spec in rows}
+        """Sweep files by name; one that cannot be read is left out until its sweep is run again."""
+        found = self._database.rows(select(sweeps.c.name, sweeps.c.spec).order_by(sweeps.c.name))
+        files = {row["name"]: _mapping(row["spec"]) for row in found}
+        return {name: spec for name, spec in files.items() if spec is not None}
 
     def about(self, name: str) -> dict[str, Any]:
         """Versions, machine and data fingerprints of a sweep's latest run."""
-        with self._engine.connect() as connection:
-            row = connection.execute(text("SELECT about FROM sweeps WHERE name = :name"), {"name": name}).first()
-        return json.loads(row[0]) if row else {}
+        query = select(sweeps.c.about).where(sweeps.c.name == name)
+        return _mapping(self._database.scalar(query)) or {}
 
     def adopt(self, sweep: str, keys: Iterable[str]) -> None:
         """Say that a sweep asks for these fits, finished or not."""
         rows = [{"sweep": sweep, "key": key} for key in keys]
-        if rows:
-            with self._engine.begin() as connection:
-                connection.execute(text("INSERT INTO members VALUES (:sweep, :key) ON CONFLICT DO NOTHING"), rows)
+        self._insert(members, rows)
+
+    def members(self, sweep: str) -> set[str]:
+        """Keys of the fits that a sweep asks for."""
+        query = select(members.c.key).where(members.c.sweep == sweep)
+        return set(self._database.column(query))
+
+    def forget_sweep(self, name: str) -> None:
+        """Remove a sweep with its failures; its fits stay until `forget`."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(members).where(members.c.sweep == name))
+            connection.execute(delete(failures).where(failures.c.sweep == name))
+            connection.execute(delete(sweeps).where(sweeps.c.name == name))
+
+        self._database.write(work)
 
     # -- fits -----------------------------------------------------------------------------------
 
     def commit(self, spec: FitSpec, record: FitRecord) -> None:
-        """Keep a finished fit. The first record of a key stays; it is never overwritten."""
-        row: dict[str, Any] = {
-            "key": spec.key,
-            "spec": json.dumps(asdict(spec), sort_keys=True, allow_nan=False),
-            "record": json.dumps(asdict(record), sort_keys=True, allow_nan=False),
-            "committed": time.time(),
-        }
-        row["checksum"] = _checksum(row["key"], row["spec"], row["record"])
-        with self._engine.begin() as connection:
-            connection.execute(text(_INSERT_FIT), row)
+        """Keep a finished fit. The first record of a key stays; it is never overwritten.
 
-    def adopt_rows(self, rows: Iterable[tuple[str, str, str, str, float]]) -> None:
-        """Take over raw rows of another ledger whose checksums hold."""
-        columns = ("key", "spec", "record", "checksum", "committed")
-        whole = [dict(zip(columns, row, strict=True)) for row in rows if _checksum(row[0], row[1], row[2]) == row[3]]
-        if whole:
-            with self._engine.begin() as connection:
-                connection.execute(text(_INSERT_FIT), whole)
+        Raises UnsoundRecord for a record that must not be kept. While a server does not answer the row waits in the
+        home, also if this process ends.
+        """
+        row = fit_row(spec, record, home=self._home)
+        try:
+            self._insert(fits, [row], meanwhile=lambda: self._pending.keep(row))
+        except LedgerError as error:
+            raise LedgerError(f"cannot keep the result of {spec.label}: {error}") from None
+        self._pending.drop(spec.key)
+
+    def commit_all(self, finished: Iterable[tuple[FitSpec, FitRecord]]) -> None:
+        """Keep many fits in one transaction."""
+        self._insert(fits, [fit_row(spec, record, home=self._home) for spec, record in finished])
+
+    def commit_pending(self) -> int:
+        """Keep what could not be committed before; returns how many fits that were."""
+        rows = list(self._pending.rows())
+        self._insert(fits, rows)
+        for row in rows:
+            self._pending.drop(row["key"])
+        return len(rows)
 
     def discard(self, keys: Iterable[str]) -> None:
         """Forget fits whose row or artifact turned out to be damaged."""
-        rows = [{"key": key} for key in keys]
-        if rows:
-            with self._engine.begin() as connection:
-                connection.execute(text("DELETE FROM fits WHERE key = :key"), rows)
+        for batch in _batches(keys):
+            self._write(delete(fits).where(fits.c.key.in_(batch)))
+
+    def forget(self, keys: Iterable[str]) -> int:
+        """Remove fits that no sweep asks for, others not; returns how many."""
+        asked_for = select(members.c.key).where(members.c.key == fits.c.key).exists()
+        chosen = (fits.c.key.in_(batch) for batch in _batches(keys))
+        return sum(self._database.execute(delete(fits).where(which, ~asked_for)) for which in chosen)
+
+    def unreferenced(self) -> set[str]:
+        """Keys of finished fits that no sweep asks for."""
+        query = select(fits.c.key).outerjoin(members, members.c.key == fits.c.key).where(members.c.key.is_(None))
+        return set(self._database.column(query))
 
     def keys(self) -> set[str]:
         """Keys of all finished fits, of whatever sweep."""
-        with self._engine.connect() as connection:
-            return set(connection.execute(text("SELECT key FROM fits")).scalars())
+        return set(self._database.column(select(fits.c.key)))
 
     def record(self, key: str) -> FitRecord | None:
         """Record of one fit, if it is there and intact."""
-        query = "SELECT key, spec, record, checksum FROM fits WHERE key = :key"
-        return next((record for _, record in self._read(query, {"key": key})), None)
+        return next((record_of(row) for row in self._intact(select(fits).where(fits.c.key == key))), None)
 
     def records(self, sweep: str) -> Iterator[tuple[FitSpec, FitRecord]]:
         """All finished fits of a sweep, in a fixed order."""
-        return self._read(
-            "SELECT f.key, f.spec, f.record, f.checksum FROM fits f JOIN members m ON m.key = f.key"
-            " WHERE m.sweep = :sweep ORDER BY f.key",
-            {"sweep": sweep},
-        )
+        return self._read(_FITS_OF_SWEEP.where(members.c.sweep == sweep))
 
     def summaries(self, sweep: str) -> Iterator[FitRecord]:
         """Records of `records` alone: the specs take as long to read again."""
-        query = (
-            "SELECT f.key, f.spec, f.record, f.checksum FROM fits f JOIN members m ON m.key = f.key"
-            " WHERE m.sweep = :sweep"
-        )
-        for _, _, record in self._intact(query, {"sweep": sweep}):
-            yield FitRecord(**json.loads(record))
-
-    def state_digest(self, sweep: str) -> str:
-        """Changes whenever a sweep's finished fits, its failures or its description do."""
-        query = (
-            "SELECT f.checksum FROM fits f JOIN members m ON m.key = f.key WHERE m.sweep = :sweep ORDER BY f.checksum"
-        )
-        failed = "SELECT COUNT(*), SUM(seconds) FROM failures WHERE sweep = :sweep"
-        content = hashlib.sha256(json.dumps(self.about(sweep), sort_keys=True).encode())
-        with self._engine.connect() as connection:
-            content.update(str(connection.execute(text(failed), {"sweep": sweep}).one()).encode())
-            for (checksum,) in connection.execute(text(query), {"sweep": sweep}):
-                content.update(checksum.encode())
-        return content.hexdigest()
+        return map(record_of, self._intact(_FITS_OF_SWEEP.where(members.c.sweep == sweep)))
 
     def records_of(self, datasets: Iterable[str]) -> Iterator[tuple[FitSpec, FitRecord]]:
         """All finished fits on these datasets, of whatever sweep."""
-        for name in datasets:
-            query = "SELECT key, spec, record, checksum FROM fits WHERE spec LIKE :dataset"
-            yield from self._read(query, {"dataset": f'%"dataset": "{name}"%'})
+        return self._read(select(fits).where(fits.c.dataset.in_(list(datasets))))
 
-    def observations(self, template: FitSpec) -> dict[Trial, dict[int, float]]:
-        """Scores of finished tuning fits that differ from `template` in gamma, rank and fold only."""
-        found: dict[Trial, dict[int, float]] = {}
-        # Narrowed by text first: the data's fingerprint and the method stand in every such row.
-        query = "SELECT key, spec, record, checksum FROM fits WHERE spec LIKE :data AND spec LIKE :method"
-        values = {"data": f'%"{template.data}"%', "method": f'%"method": "{template.method}"%'}
-        for spec, record in self._read(query, values):
-            if spec.fold is not None and replace(spec, gamma=None, rank=None, fold=None) == template:
-                found.setdefault(Trial(spec.gamma, spec.rank), {})[spec.fold] = record.score
-        return found
+    def finished_like(self, template: FitSpec) -> Iterator[tuple[FitSpec, FitRecord]]:
+        """Finished tuning fits, of whatever sweep, that differ from `template` in trial and fold only."""
+        dataset, split, method = template.study
+        f = fits.c
+        query = select(fits).where(
+            f.data == template.data, f.method == method, f.split == split, f.dataset == dataset, f.fold.is_not(None)
+        )
+        for spec, record in self._read(query):
+            if replace(spec, trial=template.trial, fold=template.fold) == template:
+                yield spec, record
 
     def count(self, sweep: str) -> tuple[int, int]:
         """Finished and asked-for fits of a sweep."""
-        query = "SELECT COUNT(f.key), COUNT(*) FROM members m LEFT JOIN fits f ON f.key = m.key WHERE m.sweep = :sweep"
-        with self._engine.connect() as connection:
-            done, total = connection.execute(text(query), {"sweep": sweep}).one()
-        return int(done), int(total)
+        query = (
+            select(func.count(fits.c.key).label("done"), func.count().label("asked"))
+            .select_from(members.outerjoin(fits, fits.c.key == members.c.key))
+            .where(members.c.sweep == sweep)
+        )
+        (row,) = self._database.rows(query)
+        return int(row["done"]), int(row["asked"])
 
-    def _read(self, query: str, values: dict[str, Any]) -> Iterator[tuple[FitSpec, FitRecord]]:
-        for key, spec, record in self._intact(query, values):
-            yield FitSpec.from_dict(json.loads(spec), key), FitRecord(**json.loads(record))
+    def artifacts(self, sweep: str | None = None) -> dict[str, Artifact]:
+        """Where the arrays of fits are, of one sweep or of all."""
+        query = select(fits.c.key, fits.c.artifact, fits.c.artifact_home).where(fits.c.artifact.is_not(None))
+        if sweep is not None:
+            query = query.join(members, members.c.key == fits.c.key).where(members.c.sweep == sweep)
+        return {row["key"]: Artifact(row["artifact"], row["artifact_home"]) for row in self._database.rows(query)}
 
-    def _intact(self, query: str, values: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """Key, spec and record, as text, of the rows whose checksum holds."""
-        with self._engine.connect() as connection:
-            for key, spec, record, checksum in connection.execute(text(query), values):
-                if _checksum(key, spec, record) != checksum:
-                    self.altered.append(key)
-                    continue
-                yield key, spec, record
+    def lies_elsewhere(self, key: str) -> bool:
+        """Whether another home holds the artifact of a fit: that it is missing here is then no damage."""
+        query = select(fits.c.artifact_home).where(fits.c.key == key)
+        home = self._database.scalar(query)
+        # Whose artifacts an upgraded PostgreSQL ledger names cannot be known.
+        return home is not None and home != self._home and (home != "" or self._database.dialect == "postgresql")
+
+    def state_digest(self, sweep: str) -> str:
+        """Changes whenever a sweep's finished fits, its failures or its description do."""
+        happened = select(func.count(), func.max(failures.c.happened)).where(failures.c.sweep == sweep)
+        finished = select(fits.c.checksum).join(members, members.c.key == fits.c.key).where(members.c.sweep == sweep)
+
+        def work(connection: Connection) -> str:
+            failed = connection.execute(happened).one()
+            checksums = sorted(map(str, connection.execute(finished).scalars()))
+            return json.dumps([list(failed), checksums])
+
+        content = json.dumps(self.about(sweep), sort_keys=True) + self._database.read(work)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def _read(self, query: Select[Any]) -> Iterator[tuple[FitSpec, FitRecord]]:
+        return ((spec_of(row), record_of(row)) for row in self._intact(query))
+
+    def _intact(self, query: Select[Any]) -> Iterator[RowMapping]:
+        """Rows whose checksum holds, by key, in batches: nothing stays open while the caller works."""
+        last = ""
+        while True:
+            page = query.where(fits.c.key > last).order_by(fits.c.key).limit(_BATCH)
+            rows = self._database.rows(page)
+            for row in rows:
+                if is_intact(row):
+                    yield row
+                elif row["key"] not in self.altered:
+                    self.altered.append(row["key"])
+            # A key that is no text any more cannot be compared with.
+            before, last = last, max((row["key"] for row in rows if isinstance(row["key"], str)), default=last)
+            if len(rows) < _BATCH or last == before:
+                return
+
+    def _insert(
+        self, table: Table, rows: list[dict[str, Any]], *, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        if rows:
+            self._write(insert_new(self._database.dialect, table), rows, meanwhile)
+
+    def _write(
+        self,
+        statement: Executable,
+        rows: list[dict[str, Any]] | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write as the driver of the sweeps that were opened: not at all if another has taken one over."""
+
+        def fenced(connection: Connection) -> None:
+            fencing.check(connection, self._held)
+            connection.execute(statement, rows)
+
+        self._database.write(fenced, meanwhile=meanwhile)
 
     # -- failures -------------------------------------------------------------------------------
 
     def fail(self, sweep: str, failure: Failure) -> None:
-        columns = ", ".join(f":{name}" for name in (
-            "sweep", "key", "attempt", "label", "method", "kind", "message", "traceback", "seconds", "final", "happened"
-        ))  # fmt: skip
-        values = asdict(failure) | {"sweep": sweep, "final": int(failure.final)}
-        with self._engine.begin() as connection:
-            connection.execute(text(f"INSERT INTO failures VALUES ({columns})"), values)
+        self._insert(failures, [failure_row(sweep, failure)])
 
     def failures(self, sweep: str) -> list[Failure]:
         """Failed attempts of a sweep, oldest first."""
-        query = (
-            "SELECT key, label, method, attempt, kind, message, traceback, seconds, final, happened"
-            " FROM failures WHERE sweep = :sweep ORDER BY happened"
-        )
-        with self._engine.connect() as connection:
-            rows = connection.execute(text(query), {"sweep": sweep}).mappings()
-            return [Failure(**{**row, "final": bool(row["final"])}) for row in rows]
+        columns = [column for column in failures.columns if column.name != "sweep"]
+        query = select(*columns).where(failures.c.sweep == sweep).order_by(failures.c.happened, failures.c.key)
+        return [Failure(**row) for row in self._database.rows(query)]
 
     # -- MLflow ---------------------------------------------------------------------------------
 
     def recorded_runs(self, store: str) -> dict[str, tuple[str, str]]:
         """Run key -> (MLflow run id, digest of what was written) for a tracking store."""
-        with self._engine.connect() as connection:
-            rows = connection.execute(
-                text("SELECT run_key, run_id, content FROM mlflow_runs WHERE store = :store"),
-                {"store": store},
-            )
-            return {run_key: (run_id, content) for run_key, run_id, content in rows}
+        r = mlflow_runs.c
+        query = select(r.run_key, r.run_id, r.content).where(r.store == store)
+        return {row["run_key"]: (row["run_id"], row["content"]) for row in self._database.rows(query)}
 
     def remember_run(self, store: str, run_key: str, run_id: str, content: str) -> None:
         values = {"store": store, "run_key": run_key, "run_id": run_id, "content": content}
-        with self._engine.begin() as connection:
-            connection.execute(
-                text(
-                    "INSERT INTO mlflow_runs VALUES (:store, :run_key, :run_id, :content)"
-                    " ON CONFLICT (store, run_key) DO UPDATE SET run_id = excluded.run_id, content = excluded.content"
-                ),
-                values,
-            )
+        statement = insert_or_update(self._database.dialect, mlflow_runs, ("run_id", "content"))
+        self._database.execute(statement.values(values))
 
-    # -- one driver -----------------------------------------------------------------------------
+    def forget_runs(self, store: str, run_keys: Iterable[str]) -> None:
+        r = mlflow_runs.c
+        for batch in _batches(run_keys):
+            self._database.execute(delete(mlflow_runs).where(r.store == store, r.run_key.in_(batch)))
 
-    @contextlib.contextmanager
-    def exclusive(self, sweep: str) -> Iterator[None]:
-        """Keep a sweep in a shared database to one driver; a database under the home needs only its lock."""
-        if self._engine.dialect.name != "postgresql":
-            yield
-            return
-        lock = int(hashlib.sha256(sweep.encode()).hexdigest()[:15], 16)
-        with self._engine.connect() as connection:
-            if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": lock}).scalar():
-                raise UserError(f"{sweep}: a driver is already running this sweep on the same database; wait for it")
-            yield
+    # -- between ledgers ------------------------------------------------------------------------
+
+    def export_rows(self, sweep: str | None = None) -> Iterator[dict[str, Any]]:
+        """One sweep, or all of them, as plain dicts that `import_rows` of another ledger takes."""
+        return exchange.export_rows(self._database, self._home, sweep)
+
+    def import_rows(
+        self, rows: Iterable[Mapping[str, Any]], home: Home, read_artifact: Callable[[str], bytes | None]
+    ) -> Imported:
+        """Add what another ledger exported; what is here already stays as it is. The caller holds the home's lock."""
+        return exchange.import_rows(self._database, home, rows, read_artifact)
 
 
-def open_ledger(setting: str, home: Home, note: Callable[[str], None] = lambda message: None) -> Ledger:
-    """Ledger at the place that the sweep file names: `sqlite` is the one under the home.
+def open_ledger(setting: str, home: Home, note: Callable[[str], None] = nothing) -> Ledger:
+    """Ledger at the place that the sweep file names, for writing: `sqlite` is the one under the home.
 
-    A URL may name environment variables ($PGPASSWORD), so that no secret stands in a file.
+    A URL may name environment variables ($PGPASSWORD), so that no secret stands in a file. The caller holds the
+    home's lock: a damaged file is set aside, an old one upgraded, and what waited for a database is committed.
     """
-    if setting != "sqlite":
-        return Ledger(os.path.expandvars(setting))
     home.create()
-    aside = set_damaged_aside(home.ledger_path, note)
-    ledger = Ledger(home.ledger_url)
-    if aside is not None:
-        ledger.adopt_rows(readable_rows(aside))
+    pending = Pending(home.pending)
+    if setting != "sqlite":
+        ledger = Ledger(os.path.expandvars(setting), home_id=home.id, note=note, pending=pending)
+    else:
+        repair(home.ledger_path, note)
+        ledger = Ledger(home.ledger_url, home_id=home.id, note=note, pending=pending)
+        ledger.database.on_damage = suspect_mark(home.ledger_path).touch
+    waited = ledger.commit_pending()
+    if waited:
+        note(f"{waited} finished fits that had waited for the database are committed")
     return ledger
 
 
-def _checksum(key: str, spec: str, record: str) -> str:
-    return hashlib.sha256(f"{key}\n{spec}\n{record}".encode()).hexdigest()
+def view_ledger(setting: str, home: Home, note: Callable[[str], None] = nothing) -> Ledger:
+    """The same for looking: nothing is created, upgraded, repaired or locked."""
+    if setting == "sqlite":
+        return Ledger(view_sqlite(home.ledger_path), home_id=home.id, note=note)
+    # What a home remembers may have come from elsewhere: it is never expanded, a user's own sweep file is.
+    url = setting if setting == home.ledger_setting else os.path.expandvars(setting)
+    return Ledger(view_server(url, note), home_id=home.id, note=note)
 
 
-def _make_durable(connection: Any, _: Any) -> None:
-    cursor = connection.cursor()
-    # A commit is on the disk when it returns, and readers do not block the driver.
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA busy_timeout=20000")
-    cursor.close()
+def view_file(path: Path) -> Ledger:
+    """Any ledger file, as `view_ledger`."""
+    return Ledger(view_sqlite(path))
+
+
+def holds_ledger(home: Home) -> bool:
+    """Whether there is anything to look at."""
+    return home.ledger_path.exists() or home.ledger_setting != "sqlite"
+
+
+def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
+    listed = list(keys)
+    for start in range(0, len(listed), _BATCH):
+        yield listed[start : start + _BATCH]
+
+
+def _mapping(text: Any) -> dict[str, Any] | None:
+    """A JSON object; None if it cannot be read."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
