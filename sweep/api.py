@@ -120,11 +120,14 @@ class Outcome:
 class Run:
     """A sweep in a home: its results, fits, comparison and report."""
 
-    def __init__(self, home: Home, ledger: Ledger, name: str, outcome: Outcome | None = None) -> None:
+    def __init__(
+        self, home: Home, ledger: Ledger, name: str, outcome: Outcome | None = None, given: Plan | None = None
+    ) -> None:
         known = ledger.sweeps()
         if name not in known:
             raise UserError(f"unknown sweep {name!r} in this home.{nearest(name, known)}")
         self.home, self.ledger, self.name, self.outcome = home, ledger, name, outcome
+        self._given = given  # data and estimators that only this process has
         self.spec: dict[str, Any] = known[name]
 
     def __repr__(self) -> str:
@@ -169,9 +172,13 @@ class Run:
 
         By default of the method with the best cross-validated score; of several splits, the one with the best.
         """
-        from sweep.store.export import best_pipeline
+        from sweep.store.best import best_pipeline
 
-        return best_pipeline(self.home, self.ledger, self.name, method=method, dataset=dataset, split=split)
+        data, estimators = (self._given.choices, self._given.estimators) if self._given else (None, None)
+        return best_pipeline(
+            self.home, self.ledger, self.name, method=method, dataset=dataset, split=split,
+            data=data, estimators=estimators,
+        )  # fmt: skip
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write tables and figures as one HTML file; returns where it is."""
@@ -240,7 +247,7 @@ def run_source(
     outcome = Outcome(tally, driver.stopped, failures, made.refused)
     facts = {"sweep": spec.name, "done": tally.done, "failed": tally.failed, "left": tally.left}
     notify(spec.notify, outcome.event, facts, progress.note)
-    return Run(home, ledger, spec.name, outcome)
+    return Run(home, ledger, spec.name, outcome, made)
 
 
 def open_run(name: str, home: str | os.PathLike[str] = "sweep-home") -> Run:

@@ -16,7 +16,7 @@ from sweep.errors import UserError, nearest
 from sweep.fits import FitSpec
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
-from sweep.store.results import group_records, result_row
+from sweep.store.results import ResultRow, group_records, result_row
 from sweep.store.saved_model import register_model, save_model
 
 
@@ -46,22 +46,22 @@ def export_metric(
     register : name under which the model is registered in the home's MLflow store.
     data : choices by label, where those of the sweep file are not enough (data in memory).
     """
-    row, spec, arrays = _choose(home, ledger, name, method, dataset)
-    folder = Path(output).expanduser() if output else home.folder / "exports" / f"{name}-{row['method']}"
+    row, spec, arrays = choose_refit(home, ledger, name, method=method, dataset=dataset, linear=True)
+    folder = Path(output).expanduser() if output else home.folder / "exports" / f"{name}-{row.method}"
     if folder.exists() and not (folder / "MLmodel").is_file():
         raise UserError(f"-o: {folder} exists and is no exported model; name another folder")
-    steps = _preprocessing(home, ledger, name, spec, data or {})
+    steps = fitted_preprocessing(home, ledger, name, spec, data or {})
     L = arrays["components"]
     n_features = steps.n_features if steps.components is None else steps.components.shape[1]
     if L.shape[1] != n_features:
-        raise UserError(f"{name}: {row['method']} maps {L.shape[1]} features, but {spec.dataset} has {n_features} now")
+        raise UserError(f"{name}: {row.method} maps {L.shape[1]} features, but {spec.dataset} has {n_features} now")
     if folder.exists():
         shutil.rmtree(folder)
     save_model(folder, steps, L, _facts(name, row, spec))
-    score = "" if row["cv_auc"] is None else f"cross-validated AUC {row['cv_auc']:.4f}, "
+    score = "" if row.cv_score is None else f"cross-validated {row.score} {row.cv_score:.4f}, "
     note(
-        f"{row['method']} on {row['dataset']}, split {row['split']}: {L.shape[0]} projection vectors, {score}"
-        f"test AUC {row['auc_all']:.4f}; takes raw {_shape(steps)}"
+        f"{row.method} on {row.dataset}, split {row.split}: {L.shape[0]} projection vectors, {score}"
+        f"test AUC {row.auc_all:.4f}; takes raw {_shape(steps)}"
     )
     if register:
         tracking = ledger.sweeps()[name]["tracking"]
@@ -69,79 +69,93 @@ def export_metric(
     return folder
 
 
-def _choose(
-    home: Home, ledger: Ledger, name: str, method: str | None, dataset: str | None
-) -> tuple[dict[str, Any], FitSpec, dict[str, np.ndarray]]:
-    """The row, the spec and the arrays of the refit to export."""
+def choose_refit(
+    home: Home,
+    ledger: Ledger,
+    name: str,
+    *,
+    method: str | None = None,
+    dataset: str | None = None,
+    split: int | None = None,
+    linear: bool = False,
+) -> tuple[ResultRow, FitSpec, dict[str, np.ndarray]]:
+    """The row, the spec and the arrays of the refit that is asked for, or of the best; `linear`: with its map."""
     found = []
-    for study in group_records(ledger.records(name)):
+    select = ledger.sweeps()[name].get("select", "best")
+    for study in group_records(ledger.records(name), select):
         row = result_row(study)
-        if row is not None and study.refit is not None and study.refit[1].artifact:
+        kept = row is not None and study.refit is not None and study.refit[1].artifact
+        if row is not None and study.refit is not None and kept and split in (None, study.split):
             found.append((row, *study.refit))
     if not found:
         raise UserError(f"{name}: no method has its result yet; let `sweep run` finish")
     for option, column, wanted in (("--method", "method", method), ("--dataset", "dataset", dataset)):
-        names = list(dict.fromkeys(row[column] for row, _, _ in found))
+        names = list(dict.fromkeys(getattr(row, column) for row, _, _ in found))
         if wanted is not None and wanted not in names:
             raise UserError(f"{option}: {wanted!r} has no result in {name}.{nearest(wanted, names)}")
         if wanted is not None:
-            found = [entry for entry in found if entry[0][column] == wanted]
+            found = [entry for entry in found if getattr(entry[0], column) == wanted]
         elif column == "dataset" and len(names) > 1:
             raise UserError(f"--dataset: {name} has several, choose one of {', '.join(names)}")
     for row, spec, record in sorted(found, key=_preference([row for row, _, _ in found])):
         arrays = home.read_artifact(spec.key, record.artifact or "")
-        if arrays is not None and "components" in arrays:
+        if arrays is not None and ("components" in arrays or not linear):
             return row, spec, arrays
-    chosen = ", ".join(dict.fromkeys(row["method"] for row, _, _ in found))
+    chosen = ", ".join(dict.fromkeys(row.method for row, _, _ in found))
     raise UserError(
         f"{name}: nothing of {chosen} can be exported: a model needs `components_`, the linear map of a fitted"
         " estimator, and none was kept with its refit"
     )
 
 
-def _preference(rows: list[dict[str, Any]]) -> Callable[[Any], tuple[float, ...]]:
+def _preference(rows: list[ResultRow]) -> Callable[[Any], tuple[float, ...]]:
     """Order of export: by the method's mean cross-validated score, then the split's; never by the test part."""
     scores: dict[str, list[float]] = {}
     for row in rows:
-        scores.setdefault(row["method"], []).append(_score(row))
+        scores.setdefault(row.method, []).append(_score(row))
     means = {method: sum(values) / len(values) for method, values in scores.items()}
-    return lambda entry: (-means[entry[0]["method"]], -_score(entry[0]), entry[0]["split"])
+    return lambda entry: (-means[entry[0].method], -_score(entry[0]), entry[0].split)
 
 
-def _score(row: dict[str, Any]) -> float:
+def _score(row: ResultRow) -> float:
     # A method without hyperparameters has no such score: it comes last, and only it has no other.
-    return float("-inf") if row["cv_auc"] is None else float(row["cv_auc"])
+    sign = 1.0 if row.larger_is_better else -1.0
+    return float("-inf") if row.cv_score is None else sign * row.cv_score
 
 
-def _preprocessing(
+def fitted_preprocessing(
     home: Home, ledger: Ledger, name: str, spec: FitSpec, data: Mapping[str, DatasetChoice]
 ) -> Preprocessing:
     """The steps before the fit, fitted again on the same training part."""
-    choice = data.get(spec.dataset)
-    if choice is None:
-        choices = [DatasetChoice.model_validate(each) for each in ledger.sweeps()[name]["datasets"]]
-        choice = dict(zip(labels(choices), choices, strict=True)).get(spec.dataset)
-    if choice is None:
-        raise UserError(f"{name}: {spec.dataset} is no longer in the sweep file, so its preprocessing is not known")
-    # As the fit saw it: the sweep file may have changed since.
-    choice = choice.model_copy(update={"scaling": spec.scaling, "pca": spec.pca or 0})
+    choice = choice_of(ledger, name, spec, data)
     try:
         return open_preprocessing(choice, home.data, spec.split, spec.seed, label=spec.dataset, fingerprint=spec.data)
     except UserError as error:
         raise UserError(f"export needs the data of {spec.dataset} to fit its scaling again: {error}") from error
 
 
-def _facts(name: str, row: dict[str, Any], spec: FitSpec) -> dict[str, Any]:
+def choice_of(ledger: Ledger, name: str, spec: FitSpec, data: Mapping[str, DatasetChoice]) -> DatasetChoice:
+    """The dataset of a fit, with the options that the fit saw: the sweep file may have changed since."""
+    choice = data.get(spec.dataset)
+    if choice is None:
+        choices = [DatasetChoice.model_validate(each) for each in ledger.sweeps()[name]["datasets"]]
+        choice = dict(zip(labels(choices), choices, strict=True)).get(spec.dataset)
+    if choice is None:
+        raise UserError(f"{name}: {spec.dataset} is no longer in the sweep file, so its preprocessing is not known")
+    return choice.model_copy(update={"scaling": spec.scaling, "pca": spec.pca or 0})
+
+
+def _facts(name: str, row: ResultRow, spec: FitSpec) -> dict[str, Any]:
     """What goes with the model, so that it can be understood on its own."""
     return {
         "sweep": name,
-        "method": row["method"],
-        "dataset": row["dataset"],
-        "split": row["split"],
-        "gamma": spec.gamma,
-        "rank": spec.rank,
-        "cv_auc": row["cv_auc"],
-        "auc_all": row["auc_all"],
+        "method": row.method,
+        "dataset": row.dataset,
+        "split": row.split,
+        "params": dict(row.params),
+        "score": row.score,
+        "cv_score": row.cv_score,
+        "auc_all": row.auc_all,
         "scaling": spec.scaling,
         "pca": spec.pca,
         "data_fingerprint": spec.data,

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from solvers.scores import SCORES
+from sweep.code import entry_points
 from sweep.datasets.choice import DatasetChoice
 from sweep.errors import nearest
 from sweep.fits.trials import Select, Value
@@ -192,9 +193,13 @@ class SweepSpec(Part):
     @field_validator("score")
     @classmethod
     def _known_score(cls, score: str) -> str:
-        if score not in SCORES and ":" not in score:
-            raise ValueError(f"unknown score {score!r}.{nearest(score, SCORES)} An own one: mypkg.module:function.")
-        return score
+        installed = entry_points("scores")
+        if score in SCORES or ":" in score:
+            return score
+        if score not in installed:
+            known = [*SCORES, *installed]
+            raise ValueError(f"unknown score {score!r}.{nearest(score, known)} An own one: mypkg.module:function.")
+        return installed[score]
 
     @model_validator(mode="after")
     def _fits_together(self) -> SweepSpec:
