@@ -218,36 +218,47 @@ def run_source(
     progress = display or Progress(spec.name)
     with home.lock(), terminate_as_interrupt():
         ledger = open_ledger(spec.tracking.ledger, home, progress.note)
-        home.remember_ledger(spec.tracking.ledger)
-        home.write_state(f"{spec.name}.stop", {})
-        made = plan_source(source, home, ledger)
-        _say_before(made, ledger, progress)
-        ledger.open_sweep(spec.name, spec.without_secrets(), about(made))
-        recorder = None
-        if spec.tracking.mlflow != "none":
-            recorder = Recorder(
-                spec.name, spec.tracking.mlflow, spec.tracking.artifacts, home, ledger, progress.note, _pictures
-            )
-        driver = Driver(
-            made,
-            home=home,
-            ledger=ledger,
-            make_executor=lambda: make_executor(source, address, gpus),
-            display=progress,
-            on_commit=recorder.poke if recorder else lambda: None,
-        )
-        tally = driver.run()
-        _say_after(driver, home, progress, tally)
-        if recorder is not None:
-            recorder.finish()
-        for key in dict.fromkeys(ledger.altered):
-            progress.note(f"damaged record {key} was found and computed again")
-        _write_final_state(home, progress, driver)
-        failures = [failure for failure in ledger.failures(spec.name) if failure.final]
+        try:
+            made, driver = _drive(source, home, ledger, progress, lambda: make_executor(source, address, gpus))
+        finally:
+            ledger.release()
+    tally = driver.tally
+    failures = [failure for failure in ledger.failures(spec.name) if failure.final]
     outcome = Outcome(tally, driver.stopped, failures, made.refused)
     facts = {"sweep": spec.name, "done": tally.done, "failed": tally.failed, "left": tally.left}
     notify(spec.notify, outcome.event, facts, progress.note)
     return Run(home, ledger, spec.name, outcome, made)
+
+
+def _drive(
+    source: Source, home: Home, ledger: Ledger, display: Display, executor: Callable[[], Any]
+) -> tuple[Plan, Driver]:
+    """Plan, run and record, with the home locked and the ledger open."""
+    spec = source.spec
+    home.remember_ledger(spec.tracking.ledger)
+    home.write_state(f"{spec.name}.stop", {})
+    made = plan_source(source, home, ledger)
+    _say_before(made, ledger, display)
+    ledger.open_sweep(spec.name, spec.without_secrets(), about(made))
+    tracking, recorder = spec.tracking, None
+    if tracking.mlflow != "none":
+        recorder = Recorder(spec.name, tracking.mlflow, tracking.artifacts, home, ledger, display.note, _pictures)
+    driver = Driver(
+        made,
+        home=home,
+        ledger=ledger,
+        make_executor=executor,
+        display=display,
+        on_commit=recorder.poke if recorder else lambda: None,
+    )
+    tally = driver.run()
+    _say_after(driver, home, display, tally)
+    if recorder is not None:
+        recorder.finish()
+    for key in dict.fromkeys(ledger.altered):
+        display.note(f"damaged record {key} was found and computed again")
+    _write_final_state(home, display, driver)
+    return made, driver
 
 
 def open_run(name: str, home: str | os.PathLike[str] = "sweep-home") -> Run:

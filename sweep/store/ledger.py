@@ -81,6 +81,11 @@ class Ledger:
 
     def close(self) -> None:
         """Give the fence back and let go of the database."""
+        self.release()
+        self._database.close()
+
+    def release(self) -> None:
+        """Give the fence back: this ledger is only looked at from now on."""
         self._ended.set()
         if self._heart is not None:
             self._heart.join()
@@ -88,7 +93,6 @@ class Ledger:
             held, self._held = self._held, {}
             with contextlib.suppress(LedgerError):  # it will be taken for gone a little later
                 self._database.try_write(lambda connection: fencing.give_back(connection, held))
-        self._database.close()
 
     # -- sweeps ---------------------------------------------------------------------------------
 
