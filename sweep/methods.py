@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from solvers.methods import METHODS, Method
-from sweep.code import fingerprint, load
+from sweep.code import entry_points, fingerprint, load
 from sweep.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class SweepMethod:
     def refuses(self, values: Mapping[str, Any], n_features: int) -> str | None:
         """Why these hyperparameters cannot be run; None if they can, as far as is known."""
         return None if self.ours is None else self.ours.refuses(values, n_features)
+
+
+def matching_methods(pattern: str, others: Iterable[str] = ()) -> list[str]:
+    """Names that a line of `methods` stands for, in the order of the table: ours, installed ones, `others`."""
+    return [name for name in dict.fromkeys([*METHODS, *entry_points("methods"), *others]) if fnmatchcase(name, pattern)]
+
+
+def unknown_method(name: str, others: Iterable[str] = ()) -> str:
+    """What to say of a name that stands for no method."""
+    return f"unknown method {name!r}.{nearest(name, matching_methods('*', others))}"
 
 
 def known_method(name: str) -> SweepMethod:

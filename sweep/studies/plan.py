@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from solvers.scores import SCORES
 from sweep.code import entry_points, fingerprint, load
 from sweep.datasets.card import DatasetCard, open_cards
 from sweep.datasets.choice import DatasetChoice
-from sweep.errors import UserError, nearest
+from sweep.errors import UserError
 from sweep.fits import FitRecord, FitSpec, Trial
 from sweep.fits.trials import shown
-from sweep.methods import SweepMethod, foreign_method, object_method, our_method
+from sweep.methods import SweepMethod, foreign_method, matching_methods, object_method, our_method, unknown_method
 from sweep.studies.base import Size, Study, Told
 from sweep.studies.grid import EliminatingGridStudy, GridStudy, WarmGridStudy
 from sweep.studies.path import PathStudy
@@ -109,7 +108,6 @@ def make_plan(spec: SweepSpec, cache: Path, *, like: Like | None = None, given: 
 def expand(entries: Sequence[MethodEntry], given: Given) -> list[MethodEntry]:
     """The entries with globs written out, each name once; an unknown name is refused."""
     installed = entry_points("methods")
-    known = [*METHODS, *(name for name in installed if name not in METHODS), *given.estimators]
     chosen: dict[str, MethodEntry] = {}
     for index, entry in enumerate(entries):
         if entry.estimator is not None:
@@ -119,9 +117,9 @@ def expand(entries: Sequence[MethodEntry], given: Given) -> list[MethodEntry]:
                 )
             matches = [entry.name]
         else:
-            matches = [name for name in known if fnmatchcase(name, entry.name)]
+            matches = matching_methods(entry.name, given.estimators)
         if not matches:
-            raise UserError(f"methods[{index}]: unknown method {entry.name!r}.{nearest(entry.name, known)}")
+            raise UserError(f"methods[{index}]: {unknown_method(entry.name, given.estimators)}")
         for name in matches:
             path = entry.estimator or (installed.get(name) if name not in METHODS else None)
             chosen.setdefault(name, entry.model_copy(update={"name": name, "estimator": path}))

@@ -12,10 +12,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from sweep.errors import UserError, nearest
+from sweep.methods import matching_methods, unknown_method
 from sweep.studies.spec import NAME_PATTERN, SweepSpec
 
 _MOST_BYTES = 2**20
 _DEEPEST = 20
+_MOST_NODES = 100_000
 _LONGEST = 160  # characters of a value that an error line shows
 
 
@@ -57,12 +59,23 @@ def parse_spec(text: str, where: str) -> SweepSpec:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{where}:{mark.line + 1}" if mark else where
-        raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    except (RecursionError, ValueError) as error:  # nested without end; a date or a number that cannot be
-        raise UserError(f"{where}: not a sweep file: {str(error)[:_LONGEST] or 'nested too deeply'}") from None
+        problem = str(getattr(error, "problem", error)).splitlines()[0]
+        raise UserError(f"{place}: not valid YAML: {problem}") from None
+    except RecursionError:
+        raise UserError(_too_deep(where)) from None
+    except UserError:
+        raise
+    except ValueError as error:  # a date or a number that cannot be
+        what = "a number with thousands of digits" if "digits" in str(error) else str(error)[:_LONGEST]
+        raise UserError(f"{where}: not a sweep file: {what}") from None
     if not isinstance(values, dict):
         raise UserError(f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}")
-    return validated(values, where, document)
+    spec = validated(values, where, document)
+    for index, entry in enumerate(spec.methods):
+        if entry.estimator is None and not matching_methods(entry.name):
+            line = _line_of(document, ["methods", index])
+            raise UserError(f"{where}:{line}: methods[{index}]: {unknown_method(entry.name)}")
+    return spec
 
 
 def validated(values: Mapping[Any, Any], where: str, document: yaml.Node | None = None) -> SweepSpec:
@@ -85,10 +98,18 @@ def renamed(spec: SweepSpec, name: str) -> SweepSpec:
     return spec.model_copy(update={"name": name})
 
 
-def _check_nodes(node: yaml.Node | None, where: str, depth: int = 0) -> None:
-    """Refuse what YAML would take without a word: a key given twice, aliases that multiply, endless nesting."""
+def _check_nodes(node: yaml.Node | None, where: str, depth: int = 0, seen_before: int = 0) -> int:
+    """Refuse what YAML would take without a word: a key given twice, aliases that multiply, endless nesting.
+
+    Returns the number of nodes, those behind an alias once for each of its uses.
+    """
     if depth > _DEEPEST:
-        raise UserError(f"{where}: nested more than {_DEEPEST} levels deep; a sweep file needs fewer")
+        raise UserError(_too_deep(where))
+    count = seen_before + 1
+    if count > _MOST_NODES:
+        raise UserError(
+            f"{where}: more than {_MOST_NODES:,} values, aliases (*name) written out; a sweep file needs fewer"
+        )
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
@@ -97,16 +118,25 @@ def _check_nodes(node: yaml.Node | None, where: str, depth: int = 0) -> None:
                 if key.value in seen:
                     raise UserError(f"{where}:{line}: {key.value} stands here and in line {seen[key.value]}; keep one")
                 seen[key.value] = line
-            _check_nodes(value, where, depth + 1)
+            count = _check_nodes(value, where, depth + 1, count)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _check_nodes(value, where, depth + 1)
+            count = _check_nodes(value, where, depth + 1, count)
+    return count
+
+
+def _too_deep(where: str) -> str:
+    return f"{where}: nested more than {_DEEPEST} levels deep; a sweep file needs fewer"
 
 
 def _describe(error: ValidationError, document: yaml.Node | None, where: str) -> str:
     """First validation error as one line: file:line: place: expected, got, nearest."""
-    # Of a union's several complaints the deepest one is about what the user meant.
-    problem = max(error.errors(), key=lambda e: len(e["loc"]))
+    # Of a union's several complaints the deepest one is about what the user meant; a key that is misspelt is also
+    # missing under its right name.
+    told = ("missing", "other", "value_error", "extra_forbidden")
+    problem = max(
+        error.errors(), key=lambda e: (len(e["loc"]), told.index(e["type"] if e["type"] in told else "other"))
+    )
     location = [part for part in problem["loc"] if not _is_union_tag(part)]
     cause = (problem.get("ctx") or {}).get("error")
     line = _line_of(document, location)
@@ -122,6 +152,9 @@ def _describe(error: ValidationError, document: yaml.Node | None, where: str) ->
     if problem["type"] == "too_short":
         return f"{start}: expected at least one, got an empty list"
     message = problem["msg"].replace("Input should be", "expected").replace("String should", "expected text to")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping", message).replace(
+        "a valid list", "a list"
+    )
     return f"{start}: {message[0].lower()}{message[1:]}, got {_short(problem['input'])}"
 
 

@@ -17,6 +17,7 @@ TINY: dict[str, Any] = {
     "restarts": 2,
     "settings": {"n_pairs": 200, "tol": 0.01, "max_iter": 60},
 }
+NO_MLFLOW = {"tracking": {"mlflow": "none"}}
 
 
 def tiny(**changes: Any) -> dict[str, Any]:
