@@ -173,10 +173,11 @@ class Driver:
         course.asked += sum(map(n_fits, fits))
         course.outstanding |= {fit.key for fit in fits}
         for fit in fits:
+            if fit.key not in course.outstanding:
+                continue  # a fit before it made it superfluous
             told = known(fit.key)
             if told is None:
-                if fit.key in course.outstanding:  # else a fit before it made it superfluous
-                    self._queue.push(fit)
+                self._queue.push(fit)
                 continue
             self.tally.done += n_fits(fit)
             self.tally.cached += n_fits(fit)
