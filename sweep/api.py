@@ -436,7 +436,8 @@ def look_ahead(source: Source, home: Home, workers: Sequence[int] | None = None)
 
     def known(spec: Any) -> Told | None:
         record = ledger.record(spec.key) if ledger is not None and spec.key in keys else None
-        return None if record is None or record.value is None else Told.of(record)
+        value = None if record is None else record.scores.get(spec.score)
+        return None if record is None or value is None else Told(value, record.curve)
 
     standings = [standing(study, known) for study in made.studies]
     costs = Costs(ledger.records_of(made.cards) if ledger is not None else ())

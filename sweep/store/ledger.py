@@ -30,7 +30,7 @@ from sweep.store.home import Home
 from sweep.store.migrations import bring_up_to_date
 from sweep.store.pending import Pending
 from sweep.store.repair import repair, suspect_mark
-from sweep.store.rows import Failure, failure_row, fit_row, is_intact, record_of, spec_of
+from sweep.store.rows import Failure, failure_row, fit_row, is_intact, record_of, scored_by, spec_of
 from sweep.store.tables import failures, fits, insert_new, insert_or_update, members, mlflow_runs, sweeps
 from sweep.store.viewing import view_server, view_sqlite
 
@@ -229,8 +229,10 @@ class Ledger:
         return next((record_of(row) for row in self._intact(select(fits).where(fits.c.key == key))), None)
 
     def records(self, sweep: str) -> Iterator[tuple[FitSpec, FitRecord]]:
-        """All finished fits of a sweep, in a fixed order."""
-        return self._read(_FITS_OF_SWEEP.where(members.c.sweep == sweep))
+        """All finished fits of a sweep, in a fixed order, seen by the score that this sweep compares."""
+        score = self.sweeps().get(sweep, {}).get("score")
+        for spec, record in self._read(_FITS_OF_SWEEP.where(members.c.sweep == sweep)):
+            yield scored_by(score, spec, record)
 
     def summaries(self, sweep: str) -> Iterator[FitRecord]:
         """Records of `records` alone: the specs take as long to read again."""

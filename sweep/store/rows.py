@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import RowMapping
 
+from solvers.scores import SCORES
 from sweep.fits import FitRecord, FitSpec
 from sweep.store.faults import UnsoundRecord
 from sweep.store.tables import SEALED
@@ -184,3 +185,11 @@ def _float(value: Any) -> float | None:
 def _int(value: Any) -> int | None:
     value = _plain(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _INT_LIMIT else None
+
+
+def scored_by(score: str | None, spec: FitSpec, record: FitRecord) -> tuple[FitSpec, FitRecord]:
+    """A fit as a sweep sees that compares `score`: another sweep, with another score, may have computed it."""
+    if score is None or score == spec.score or score not in SCORES:  # an own score is part of the key
+        return spec, record
+    seen = replace(spec, score=score, maximize=SCORES[score].larger_is_better)
+    return seen, replace(record, value=record.scores.get(score))
