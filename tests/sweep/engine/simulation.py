@@ -6,8 +6,8 @@
 Only what takes time is simulated: fits answer at once with a record that is a function of their key, the clock is a
 number. One schedule is a story of several runs of a sweep over one home: results come reordered, lost, late, twice,
 failing, out of memory, stale or unsound; the process dies at every named point between two durable steps; a
-second driver takes over in the middle; the sweep file is extended or shortened; rows and artifacts are damaged. At the end
-a calm run must leave exactly what a home that nothing ever happened to holds.
+second driver takes over in the middle; the sweep file is extended or shortened; rows and artifacts are damaged. At the
+end a calm run must leave exactly what a home that nothing ever happened to holds.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def tell_story(seed: int, root: Path) -> Counter[str]:
     assert world.again == [], f"committed fits ran again: {world.again}"
     lost = [key for key, value in before.items() if key not in world.excused and after.get(key) != value]
     assert lost == [], f"committed fits were lost or changed: {lost}"
-    assert tally.done == tally.total and tally.failed == 0, f"counters do not add up: {tally}"
+    assert (tally.done, tally.failed) == (tally.total, 0), f"counters do not add up: {tally}"
     found = end_state(home)
     expected = calm_state(size, kinds)
     if "eliminating" in kinds:  # which fits it saves depends on the order, what it chooses does not
