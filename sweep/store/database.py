@@ -31,6 +31,10 @@ _SERVER_OPTIONS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+# Of a URL's fields those that a file may name.
+_PUBLIC = frozenset(
+    {"channel_binding", "connect_timeout", "host", "options", "port", "sslmode", "sslrootcert", "target_session_attrs"}
+)
 
 
 def nothing(_: str) -> None:
@@ -146,10 +150,16 @@ def parse_url(url: str) -> sqlalchemy.URL:
         raise UserError("tracking.ledger: expected 'sqlite' or a database URL like postgresql://host/name") from None
 
 
+def public_url(url: sqlalchemy.URL, fields: frozenset[str] = _PUBLIC) -> str:
+    """A URL rebuilt from the parts that say where: a password may stand in any other."""
+    query = {name: value for name, value in url.query.items() if name in fields}
+    return str(sqlalchemy.URL.create(url.drivername, host=url.host, port=url.port, database=url.database, query=query))
+
+
 def server_database(url: sqlalchemy.URL, note: Callable[[str], None] = nothing, *, readonly: bool = False) -> Database:
     if url.get_backend_name() != "postgresql":
         raise UserError(f"tracking.ledger: expected 'sqlite' or a postgresql:// URL, got {url.drivername}://")
-    shown = str(url.set(username=None, password=None, query={}))
+    shown = public_url(url, frozenset())
     # PgBouncer hands out another server connection per transaction, and prepared statements stay behind.
     options = _SERVER_OPTIONS | ({} if url.get_driver_name() == "psycopg2" else {"prepare_threshold": None})
     try:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sqlalchemy
 
 from sweep.errors import UserError
 from sweep.store.filesystem import filesystem_of
@@ -90,10 +89,10 @@ class Home:
         if setting == "sqlite":
             (self.folder / "ledger.url").unlink(missing_ok=True)
             return
-        url = sqlalchemy.make_url(os.path.expandvars(setting))
-        # Rebuilt from the parts that say where: a password may stand in any other.
-        place = url.set(username=None, password=None, query={})
-        write_atomically(self.folder / "ledger.url", str(place).encode())
+        from sweep.store.database import parse_url, public_url  # not needed by those who only look for files
+
+        place = public_url(parse_url(os.path.expandvars(setting)))
+        write_atomically(self.folder / "ledger.url", place.encode())
 
     @property
     def mlflow_path(self) -> Path:
@@ -126,7 +125,7 @@ class Home:
             make_folder(self.folder)
             if not self.id:
                 write_atomically(self.folder / "home.id", uuid.uuid4().hex.encode())
-            elif not os.access(self.folder, os.W_OK):
+            elif not os.access(self.folder, os.W_OK, effective_ids=True):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise UserError(

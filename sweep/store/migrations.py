@@ -45,12 +45,12 @@ def check_known(version: int, shown: str) -> None:
 def bring_up_to_date(database: Database, home: str) -> int:
     """Create what is missing, or upgrade what is old, all or nothing; returns the version that was found.
 
-    `home` is the id of the home that the artifacts of old rows are in.
+    `home` is the id of the home that the artifacts of old rows are in; of a database that homes share, nobody knows.
     """
     version = database.try_read(schema_of)
     check_known(version, database.shown)
     if version < SCHEMA:
-        version = database.try_write(lambda connection: _upgrade(connection, home))
+        version = database.try_write(lambda connection: _upgrade(connection, "" if database.shared else home))
     return version
 
 

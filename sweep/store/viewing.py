@@ -61,13 +61,12 @@ def view_server(url: str, note: Callable[[str], None] = nothing) -> Database:
 
 
 def _copied(path: Path, copy: Callable[[Path, Path], None]) -> Database:
-    folder = tempfile.TemporaryDirectory(prefix="sweep-ledger-")
-    target = Path(folder.name) / path.name
     try:
+        folder = tempfile.TemporaryDirectory(prefix="sweep-ledger-")
+        target = Path(folder.name) / path.name
         copy(path, target)
-    except (OSError, sqlite3.Error) as error:
-        folder.cleanup()
-        raise LedgerError(f"ledger at {path}: {error}; try again when nobody writes") from None
+    except (OSError, sqlite3.Error) as error:  # the folder goes with its object
+        raise LedgerError(f"ledger at {path}: cannot be read in place, nor copied: {error}") from None
     database = sqlite_database(target, shown=str(path))
     database.on_close = folder.cleanup
     bring_up_to_date(database, "")

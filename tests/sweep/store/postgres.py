@@ -31,8 +31,7 @@ class Server:
             if user is None:
                 pytest.skip("PostgreSQL refuses root, and there is no unprivileged user to run it as")
             subprocess.run(["chown", "-R", user, str(folder)], check=True)
-            for parent in folder.parents[:3]:
-                parent.chmod(0o755)
+            let_others_in(folder.parent)
             self._as_user = {"user": user}
         subprocess.run(
             [initdb, "-D", str(self._data), "-U", "sweep", "--pwfile", str(secret), "--auth", "scram-sha-256", "-N"],
@@ -86,6 +85,14 @@ class Server:
         with self.connect() as connection:
             connection.execute(f'CREATE SCHEMA "{name}"')
         return f"{self.url}?options=-csearch_path%3D{name}"
+
+
+def let_others_in(folder: Path) -> None:
+    """Let other users pass through a temporary folder and those above it that are closed."""
+    for each in (folder, *folder.parents):
+        mode = each.stat().st_mode
+        if mode & 0o005 != 0o005:
+            each.chmod(mode | 0o055)
 
 
 def _binary(name: str) -> str:

@@ -1,116 +1,144 @@
-"""The ledger and MLflow on a real PostgreSQL, started here on loopback in a temporary folder."""
+"""The ledger and MLflow on a real PostgreSQL that is stopped, restarted and shared."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweep.errors import UserError
-from sweep.store.ledger import Ledger
+from sweep.store.faults import LedgerError
+from sweep.store.home import Home
+from sweep.store.ledger import Ledger, open_ledger, view_ledger
+from tests.sweep.store.postgres import PASSWORD, Server
 from tests.sweep.store.test_ledger import record, spec
 
-PASSWORD = "not-for-logs"
+
+def _terminate_all(server: Server) -> None:
+    with server.connect() as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                           " AND backend_type = 'client backend'")  # fmt: skip
 
 
-def _binary(name: str) -> str:
-    folders = [os.environ["PATH"], *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)]
-    found = shutil.which(name, path=os.pathsep.join(folders))
-    if found is None:
-        pytest.skip(f"no {name} here; Debian's package postgresql has it")
-    return found
+def test_a_terminated_connection_costs_neither_a_result_nor_the_fence(postgres: str, server: Server) -> None:
+    notes: list[str] = []
+    ledger = Ledger(postgres, note=notes.append)
+    ledger.open_sweep("a", {}, {})
+    for fold in range(3):
+        _terminate_all(server)
+        ledger.commit(spec(fold), record(spec(fold)))
+    assert len(ledger.keys()) == 3
+    assert all("\n" not in note for note in notes)
+    ledger.close()
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a fresh server, without its password."""
-    initdb, server = _binary("initdb"), _binary("postgres")
-    folder = tmp_path_factory.mktemp("postgres")
-    data, secret = folder / "data", folder / "password"
-    secret.write_text(PASSWORD)
-    as_user: dict[str, Any] = {}
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        user = next((name for name in ("postgres", "nobody") if _exists(name)), None)
-        if user is None:
-            pytest.skip("PostgreSQL refuses root, and there is no unprivileged user to run it as")
-        subprocess.run(["chown", "-R", user, str(folder)], check=True)
-        for parent in folder.parents[:3]:
-            parent.chmod(0o755)
-        as_user = {"user": user}
-    subprocess.run(
-        [initdb, "-D", str(data), "-U", "sweep", "--pwfile", str(secret), "--auth", "scram-sha-256"],
-        check=True,
-        capture_output=True,
-        **as_user,
-    )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [server, "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", str(folder), "-F"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        **as_user,
-    )
+def test_a_restart_of_the_server_is_waited_out(postgres: str, server: Server, tmp_path: Path) -> None:
+    notes: list[str] = []
+    home = Home(tmp_path)
+    ledger = open_ledger(postgres, home, notes.append)
+    ledger.open_sweep("a", {}, {})
+    server.stop()
+    back = threading.Thread(target=lambda: (time.sleep(1.5), server.start()))
+    back.start()
+    ledger.commit(spec(0), record(spec(0)))
+    back.join()
+    assert ledger.keys() == {spec(0).key}
+    assert any("does not answer" in note for note in notes)
+    assert any("is back" in note for note in notes)
+    assert list(home.pending.glob("*")) == []
+    ledger.close()
+
+
+def test_a_result_that_cannot_be_committed_waits_for_the_next_run(
+    postgres: str, server: Server, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    ledger = open_ledger(postgres, home)
+    ledger.open_sweep("a", {}, {})
+    ledger.database.patience = 0.5
+    server.stop()
     try:
-        deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        time.sleep(1)
-        yield f"postgresql+psycopg://127.0.0.1:{port}/postgres"
+        with pytest.raises(LedgerError, match="cannot keep the result of d split 0 mdml-csfn") as caught:
+            ledger.commit(spec(0), record(spec(0)))
+        ledger.close()
     finally:
-        process.send_signal(signal.SIGINT)  # do not wait for clients
-        process.wait(30)
+        server.start()
+    assert "\n" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    notes: list[str] = []
+    again = open_ledger(postgres, home, notes.append)
+    assert again.record(spec(0).key) == record(spec(0))
+    assert notes == ["1 finished fits that had waited for the database are committed"]
+    assert list(home.pending.glob("*")) == []
+    again.close()
 
 
-def _exists(user: str) -> bool:
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        return False
-    return True
+def test_a_damaged_file_that_waits_is_computed_again(postgres: str, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    open_ledger(postgres, home).close()
+    for name, content in {"a": b"{", "b": b"\xff", "c": b"[]", "d": b'{"key": "d"}'}.items():
+        home.pending.mkdir(exist_ok=True)
+        (home.pending / f"{name}.json").write_bytes(content)
+    ledger = open_ledger(postgres, home)
+    assert ledger.keys() == set()
+    assert list(home.pending.glob("*")) == []
+    ledger.close()
 
 
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PGUSER", "sweep")
-    monkeypatch.setenv("PGPASSWORD", PASSWORD)
-
-
-@pytest.mark.usefixtures("credentials")
-def test_the_ledger_keeps_its_promises_there(postgres: str) -> None:
+def test_no_transaction_stays_open_while_records_are_read(postgres: str, server: Server) -> None:
     ledger = Ledger(postgres)
-    ledger.open_sweep("pg", {"search": "grid"}, {})
-    ledger.adopt("pg", [spec(0).key, spec(1).key])
-    ledger.commit(spec(0), record(spec(0), 0.5))
-    ledger.commit(spec(0), record(spec(0), 0.9))
-    kept = ledger.record(spec(0).key)
-    assert kept is not None
-    assert kept.score == 0.5
-    assert ledger.count("pg") == (1, 2)
-    with (
-        ledger.exclusive("pg"),
-        pytest.raises(UserError, match="already running"),
-        Ledger(postgres).exclusive("pg"),
-    ):
-        pass
+    ledger.open_sweep("a", {}, {})
+    fits = [spec(0, seed=i) for i in range(1_100)]
+    ledger.commit_all((fit, record(fit)) for fit in fits)
+    ledger.adopt("a", [fit.key for fit in fits])
+    reading = ledger.records("a")
+    next(reading)
+    with server.connect() as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+        assert connection.execute(query).fetchone() == (0,)
+    _terminate_all(server)
+    assert sum(1 for _ in reading) == 1_099
+    ledger.close()
 
 
-@pytest.mark.usefixtures("credentials")
-def test_a_whole_sweep_with_ledger_and_mlflow_there(postgres: str, sweep_file: Any, tmp_path: Path) -> None:
+def test_looking_writes_nothing_and_says_when_there_is_nothing(postgres: str, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with pytest.raises(UserError, match="holds no sweep yet"):
+        view_ledger(postgres, home)
+    assert not home.folder.exists()
+    Ledger(postgres).close()
+    seen = view_ledger(postgres, home)
+    assert seen.sweeps() == {}
+    seen.database.patience = 0.0
+    with pytest.raises(LedgerError, match="read-only transaction"):
+        seen.open_sweep("a", {}, {})
+    seen.close()
+
+
+def test_a_variable_in_a_remembered_address_is_never_filled_in(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_SECRET", "s3cret")
+    home = Home(tmp_path)
+    home.create()
+    (home.folder / "ledger.url").write_text("postgresql+psycopg://u:$SWEEP_SECRET@127.0.0.1:9/x")
+    with pytest.raises(UserError) as caught:
+        view_ledger(home.ledger_setting, home)
+    assert "s3cret" not in str(caught.value)
+    home.remember_ledger(f"{postgres}&password=$SWEEP_SECRET&sslmode=prefer".replace("//", "//me:$SWEEP_SECRET@"))
+    remembered = (home.folder / "ledger.url").read_text()
+    assert remembered == f"{postgres}&sslmode=prefer"
+
+
+@pytest.mark.usefixtures("postgres")
+def test_a_whole_sweep_with_ledger_and_mlflow_there(server: Server, sweep_file: Any, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    url = postgres.replace("//", "//sweep:$PGPASSWORD@")
+    url = server.url.replace("//", "//sweep:$PGPASSWORD@")
     file = sweep_file(tracking={"ledger": url, "mlflow": url, "artifacts": (tmp_path / "artifacts").as_uri()})
     for expected in ("23 fits computed", "0 fits computed"):
         done = subprocess.run(
@@ -131,9 +159,7 @@ def test_a_whole_sweep_with_ledger_and_mlflow_there(postgres: str, sweep_file: A
     assert shown.stdout.count("digits-imbalanced") == 2, shown.stderr
     kept = [path for path in home.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
     assert kept == []
-    import psycopg
-
-    with psycopg.connect(postgres.replace("+psycopg", "")) as connection:
+    with server.connect() as connection:
         ((runs,),) = connection.execute("SELECT count(*) FROM runs WHERE status = 'FINISHED'").fetchall()
         ((stored,),) = connection.execute("SELECT spec FROM sweeps WHERE name = 'tiny'").fetchall()
     assert runs == 8
@@ -143,6 +169,6 @@ def test_a_whole_sweep_with_ledger_and_mlflow_there(postgres: str, sweep_file: A
 def test_an_unreachable_database_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with pytest.raises(UserError, match="ledger at") as caught:
-        Ledger("postgresql+psycopg://sweep:other-secret@127.0.0.1:9/x")
+        Ledger("postgresql+psycopg://sweep:other-secret@127.0.0.1:9/x?password=third-secret")
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
