@@ -22,7 +22,7 @@ def build(side: str, method: str, settings: dict[str, Any]) -> Any:
     if side == "ours":
         from solvers.methods import make_method
 
-        return make_method(method, random_state=0, device="cpu", **settings)
+        return make_method(method, settings={"random_state": 0, "device": "cpu", **settings})
     if method == "nca":
         from sklearn.neighbors import NeighborhoodComponentsAnalysis
 

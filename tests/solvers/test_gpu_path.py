@@ -162,9 +162,8 @@ def problem_data(dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(name: str, X: Any, y: np.ndarray, device: str) -> Any:
-    model = make_method(
-        name, gamma=0.05, rank=4, n_pairs=300, max_iter=200, n_restarts=2, random_state=0, device=device
-    )
+    settings = {"gamma": 0.05, "rank": 4, "n_pairs": 300, "max_iter": 200, "restarts": 2}
+    model = make_method(name, settings=settings | {"random_state": 0, "device": device})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # not all converge in so few steps
         return model.fit(X, y)

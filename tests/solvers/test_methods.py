@@ -68,7 +68,8 @@ def small(name: str, **settings: Any) -> Any:
     """The method with small settings, an unfitted estimator."""
     method = METHODS[name]
     pytest.importorskip(method.factory.partition(":")[0])
-    return make_method(name, gamma=0.01, rank=4 if name == "ilhd" else 2, **(SETTINGS | settings))
+    common = {"gamma": 0.01, "rank": 4 if name == "ilhd" else 2} | SETTINGS | settings
+    return make_method(name, settings=common)
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +131,28 @@ def test_an_unknown_method_is_answered_with_the_nearest_name() -> None:
 
 
 def test_a_setting_that_another_method_knows_is_left_out() -> None:
-    model = make_method("euc", gamma=0.1, rank=3, n_pairs=5, n_neighbors=2)
+    model = make_method("euc", settings={"gamma": 0.1, "rank": 3, "n_pairs": 5, "n_neighbors": 2})
     assert model.get_params() == {"device": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "answer"),
+    [
+        ("euc", {"gamma": 0.1}, "euc: has no use for 'gamma'"),
+        ("mdml", {"gamma": 0.1}, "mdml: has no use for 'gamma'"),
+        ("lmnn", {"k": 5}, r"lmnn: has no use for 'k'. Did you mean 'n_neighbors'\?"),
+        ("pdml", {"n_pair": 5}, r"pdml: has no use for 'n_pair'. Did you mean 'n_pairs'\?"),
+    ],
+)
+def test_a_parameter_given_by_name_to_a_method_without_it_is_refused(name: str, params: Any, answer: str) -> None:
+    with pytest.raises(ValueError, match=answer):
+        make_method(name, **params)
 
 
 def test_a_setting_that_no_method_knows_is_answered_with_the_nearest_name() -> None:
     pytest.importorskip("solvers.projection.pdml")
     with pytest.raises(ValueError, match=r"unknown setting 'n_pair'.*Did you mean 'n_pairs'\?"):
-        make_method("euc", n_pair=5)
+        make_method("euc", settings={"n_pair": 5})
 
 
 def test_gamma_and_rank_reach_the_parameters_they_mean() -> None:
@@ -149,7 +164,7 @@ def test_gamma_and_rank_reach_the_parameters_they_mean() -> None:
 
 
 def test_a_drop_probability_of_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="mdml-drop: gamma is the probability"):
+    with pytest.raises(ValueError, match="mdml-drop: gamma must be below 1 here, got 1: gamma is the probability"):
         make_method("mdml-drop", gamma=1.0)
 
 
@@ -274,7 +289,8 @@ def _all_estimators() -> list[Any]:
             method.load()
         except ModuleNotFoundError:
             continue
-        estimators.append(make_method(name, rank=2, max_iter=30, n_pairs=200, n_restarts=2, device="cpu"))
+        settings = {"rank": 2, "max_iter": 30, "n_pairs": 200, "restarts": 2, "device": "cpu"}
+        estimators.append(make_method(name, settings=settings))
     return estimators
 
 
