@@ -1,4 +1,4 @@
-"""Charts as plain descriptions: `interactive` gives them to Plotly, `printed` to Matplotlib.
+"""Charts as plain descriptions: `svg` draws them into the page, `printed` into files.
 
 One description per figure keeps both forms equal, and every method in its one colour.
 """
@@ -6,6 +6,7 @@ One description per figure keeps both forms equal, and every method in its one c
 from __future__ import annotations
 
 import colorsys
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,46 +14,49 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from solvers.methods import METHODS
+from solvers.methods import METHODS, PAIRS
+from sweep.methods import known_method
 
 INK = "#444444"
 GREY = "#888888"
-# A convex method and the non-convex one that it stands for share a hue.
-_PAIRED = {
-    "mdml-csfn": "#2f6fde",
-    "pdml-sfn": "#86aef0",
-    "mdml-cvnd": "#d9480f",
-    "pdml-vnd": "#f0a27c",
-    "mdml-cldd": "#0f9d58",
-    "pdml-ldd": "#79cda2",
-}
-
-
-def _spread_hues(names: Sequence[str]) -> dict[str, str]:
-    """Muted colours for the methods in the background, neighbours far apart in hue."""
-    colours = {}
-    for index, name in enumerate(names):
-        rgb = colorsys.hls_to_rgb((0.13 + index * 0.618034) % 1, 0.5, 0.38)
-        colours[name] = "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
-    return colours
-
-
-COLOURS = _spread_hues([name for name in METHODS if name not in _PAIRED]) | _PAIRED
-SYMBOLS = {"mdml": ("circle", "o"), "pdml": ("diamond", "D"), "other": ("square", "s")}
-FOREGROUND = tuple(_PAIRED)
+# A convex method and the non-convex one that it stands for share a hue; all are told from white and from black.
+_PAIR_COLOURS = (("#2f6fde", "#6598ee"), ("#d9480f", "#e5834f"), ("#0b8a4b", "#3aac77"), ("#8a4fd0", "#ac82e0"))
+DATASET_COLOURS = ("#2f6fde", "#d9480f", "#0b8a4b", "#8a4fd0", "#a87b00", "#0b8fa6", "#c2367c")
 
 # Side by side, more datasets than this are too narrow to read; the tables have all of them.
 DATASETS = 4
-_POINTS = 150  # of a curve; more cannot be told apart on a screen
+# More methods than this cannot be told apart by colour: the rest is grey until the reader points at it.
+FOREGROUND = 8
+_POINTS = 80  # of a curve; more cannot be told apart on a screen
+
+
+def _spread(index: int) -> str:
+    """Muted colours, neighbours far apart in hue."""
+    rgb = colorsys.hls_to_rgb((0.13 + index * 0.618034) % 1, 0.47, 0.42)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+
+
+_OURS = {name: _spread(index) for index, name in enumerate(METHODS)} | {
+    method: colour
+    for pair, colours in zip(PAIRS, _PAIR_COLOURS, strict=False)
+    for method, colour in zip(pair, colours, strict=True)
+}
+
+
+def colour_of(method: str) -> str:
+    """The one colour of a method, also of one that is not ours: its name decides."""
+    return _OURS.get(method) or _spread(zlib.crc32(method.encode()) % 997)
 
 
 @dataclass(frozen=True)
 class Series:
     """One named set of points.
 
-    kind : "line", "points", "bars" (horizontal, stacked) or "segments" (x and y have pairs of
-        ends, separated by NaN).
-    background : drawn only when the reader asks for it in the legend.
+    kind : "line", "points", "bars" (horizontal, stacked), "band" (from `y` up to `upper`) or "segments" (x and y have
+        pairs of ends, separated by NaN).
+    faint : drawn thin, without a place in the legend: one of several that a stronger series sums up.
+    background : drawn grey until the reader points at it.
+    notes : what to say of each point, in place of its coordinates.
     """
 
     name: str
@@ -61,9 +65,12 @@ class Series:
     colour: str
     kind: str = "line"
     error: Any = None  # half widths along x
+    upper: Any = None
     dashed: bool = False
     symbol: str = "mdml"
+    faint: bool = False
     background: bool = False
+    notes: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,29 +84,45 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     levels: list[tuple[float, str]] = field(default_factory=list)  # horizontal lines: height, colour
+    marks: list[float] = field(default_factory=list)  # vertical lines
     zero: bool = False  # a vertical line at zero
     diagonal: bool = False
     missing: str = ""  # what to say where there is nothing to draw
 
+    @property
+    def is_categorical(self) -> bool:
+        return any(isinstance(value, str) for series in self.series for value in list(series.y)[:1])
+
+    @property
+    def categories(self) -> list[str]:
+        """Names on the y axis, from the top."""
+        return list(dict.fromkeys(str(value) for series in self.series for value in series.y))
+
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: panels in rows."""
+    """A figure: panels that stand side by side as far as there is room."""
 
     name: str
     title: str
     caption: str
-    rows: list[list[Panel]]
-    row_height: int = 340  # pixels
+    panels: list[Panel]
+    height: int = 270  # of a panel, in the units of `svg`
     legend: bool = True
 
     @property
-    def panels(self) -> list[Panel]:
-        return [panel for row in self.rows for panel in row]
+    def drawn(self) -> list[Panel]:
+        return [panel for panel in self.panels if panel.series]
 
     @property
     def is_empty(self) -> bool:
-        return not any(panel.series for panel in self.panels)
+        return not self.drawn
+
+    @property
+    def missing(self) -> str:
+        """Why there is nothing to draw."""
+        reasons = dict.fromkeys(panel.missing for panel in self.panels if panel.missing)
+        return "; ".join(reasons) or "no fit has finished"
 
 
 @dataclass(frozen=True)
@@ -118,15 +141,22 @@ class Parallel:
         return not self.methods
 
 
-def series_style(method: str) -> dict[str, Any]:
-    """What makes a method look the same in every figure."""
-    family = METHODS[method].family
+AnyChart = Chart | Parallel
+
+
+def series_style(method: str, foreground: Sequence[str] = ()) -> dict[str, Any]:
+    """What makes a method look the same in every figure; outside a given foreground it is grey."""
+    known = known_method(method)
     return {
-        "colour": COLOURS[method],
-        "symbol": family,
-        "dashed": family == "pdml",
-        "background": method not in FOREGROUND,
+        "colour": colour_of(method),
+        "symbol": known.family if known.family in SYMBOLS else "own",
+        "dashed": known.family == "pdml",
+        "background": bool(foreground) and method not in foreground,
     }
+
+
+# Matplotlib's names of the markers of each family.
+SYMBOLS = {"mdml": "o", "pdml": "D", "other": "s", "own": "^"}
 
 
 def square_range(panel: Panel) -> tuple[float, float]:
@@ -144,10 +174,10 @@ def of_dataset(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     return frame[frame["dataset"] == dataset]
 
 
-def method_lines(curves: pd.DataFrame, x: str, y: str) -> list[Series]:
+def method_lines(curves: pd.DataFrame, x: str, y: str, foreground: Sequence[str] = ()) -> list[Series]:
     """One line per method of a frame that holds the points of all."""
     return [
-        Series(str(method), curve[x].to_numpy(), curve[y].to_numpy(), **series_style(str(method)))
+        Series(str(method), curve[x].to_numpy(), curve[y].to_numpy(), **series_style(str(method), foreground))
         for method, curve in curves.groupby("method", sort=False)
     ]
 
@@ -157,11 +187,6 @@ def thinned(n: int) -> np.ndarray:
     if n <= _POINTS:
         return np.arange(n)
     return np.unique(np.geomspace(1, n, _POINTS).astype(int) - 1)
-
-
-def nothing() -> Panel:
-    """A panel for a sweep without a finished fit."""
-    return Panel("", "", "", missing="no fit has finished")
 
 
 def left_out(datasets: Sequence[str]) -> str:

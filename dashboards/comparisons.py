@@ -1,6 +1,9 @@
-"""Convex against non-convex, pair by pair: differences with their uncertainty, and words for them."""
+"""Any two methods of a sweep compared: paired differences with their uncertainty, and words for them."""
 
 from __future__ import annotations
+
+import itertools
+import math
 
 import pandas as pd
 
@@ -15,94 +18,116 @@ from dashboards.statistics import (
     over_datasets,
     rank_methods,
 )
-from sweep.store.results import PAIRS
+from solvers.methods import PAIRS
 
 TEST, FOLDS = "test parts", "tuning folds"
+_COLUMNS = [
+    "dataset", "first", "second", "basis", "n", "difference", "standard_error", "half_width", "p", "p_holm",
+    "p_first_better", "p_equivalent", "p_second_better",
+]  # fmt: skip
 
 
-def split_difference(sweep: SweepRecords, dataset: str, first: str, second: str, column: str) -> Difference:
+def split_difference(
+    sweep: SweepRecords, dataset: str, first: str, second: str, column: str = "test_score"
+) -> Difference:
     """First minus second on the test parts of the splits that both have finished."""
-    of_dataset = sweep.results[sweep.results["dataset"] == dataset]
-    both = of_dataset.pivot_table(index="split", columns="method", values=column, aggfunc="first")
-    if first not in both or second not in both:
-        return over_datasets([])
-    return corrected_difference((both[first] - both[second]).dropna().to_numpy(), sweep.test_share(dataset))
+    scores = {
+        method: {r.split: getattr(r, column) for r in sweep.rows if (r.dataset, r.method) == (dataset, method)}
+        for method in (first, second)
+    }
+    common = sorted(scores[first].keys() & scores[second].keys())
+    pairs = [(scores[first][split], scores[second][split]) for split in common]
+    return corrected_difference([a - b for a, b in pairs if a is not None and b is not None], sweep.test_share(dataset))
 
 
 def fold_difference(sweep: SweepRecords, dataset: str, first: str, second: str) -> Difference:
-    """First minus second in AUC over the tuning folds, each method at its chosen setting.
+    """First minus second over the tuning folds, each method at its chosen setting.
 
     Optimistic for the method with more settings to choose from: these folds made the choice.
     """
-    scores: dict[str, dict[tuple[int, int], float]] = {first: {}, second: {}}
+    found: dict[str, dict[int, list[float]]] = {first: {}, second: {}}
     folds = 2
     for study in sweep.studies:
-        if study.dataset == dataset and study.method in scores and study.chosen is not None and study.tuning:
-            folds = study.folds
-            chosen = study.tuning[study.chosen]
-            scores[study.method] |= {(study.split, fold): record.score for fold, (_, record) in chosen.items()}
-    common = sorted(scores[first].keys() & scores[second].keys())
-    differences = [scores[first][place] - scores[second][place] for place in common]
+        if study.dataset == dataset and study.method in found and study.chosen is not None and study.folds:
+            scores = study.chosen_scores()
+            if len(scores) == study.folds:
+                folds = study.folds
+                found[study.method][study.split] = scores
+    differences = [
+        a - b
+        for split in sorted(found[first].keys() & found[second].keys())
+        for a, b in zip(found[first][split], found[second][split], strict=True)
+    ]
     return corrected_difference(differences, 1 / (folds - 1))
 
 
 def differences_frame(sweep: SweepRecords) -> pd.DataFrame:
-    """AUC of each convex method minus its non-convex counterpart, per dataset and over all."""
-    rows = []
-    for convex, nonconvex in PAIRS:
-        by_basis: dict[str, list[tuple[str, Difference]]] = {TEST: [], FOLDS: []}
-        for dataset in sweep.datasets:
-            for basis, difference in (
-                (TEST, split_difference(sweep, dataset, convex, nonconvex, "auc_all")),
-                (FOLDS, fold_difference(sweep, dataset, convex, nonconvex)),
-            ):
-                if difference.n:
-                    by_basis[basis].append((dataset, difference))
-        for basis, found in by_basis.items():
-            if len(found) > 1:
-                found.append((ALL_DATASETS, over_datasets([difference for _, difference in found])))
-            rows += [_row(convex, nonconvex, dataset, basis, difference) for dataset, difference in found]
-    columns = [
-        "convex",
-        "nonconvex",
-        "dataset",
-        "basis",
-        "n",
-        "difference",
-        "standard_error",
-        "half_width",
-        "p",
-        "p_holm",
-        "words",
-    ]
-    frame = pd.DataFrame(rows, columns=columns)
-    frame["p_holm"] = holm(list(frame["p"]))
-    return frame
+    """Every two methods of a dataset, the better one first; Holm's correction counts all pairs of the dataset.
+
+    Judged by the test parts where splits were repeated, else by the tuning folds.
+    """
+    frames = []
+    for dataset in sweep.datasets:
+        rows = []
+        for first, second in itertools.combinations(sweep.ranked(dataset), 2):
+            basis, difference = TEST, split_difference(sweep, dataset, first, second)
+            if math.isnan(difference.standard_error):
+                by_folds = fold_difference(sweep, dataset, first, second)
+                if not math.isnan(by_folds.standard_error):
+                    basis, difference = FOLDS, by_folds
+            if difference.n:
+                rows.append(_row(sweep, dataset, first, second, basis, difference))
+        frame = pd.DataFrame(rows, columns=_COLUMNS)
+        frame["p_holm"] = holm(list(frame["p"]))
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS)
 
 
-def _row(convex: str, nonconvex: str, dataset: str, basis: str, difference: Difference) -> dict[str, object]:
-    words = difference_in_words(convex, nonconvex, difference, "AUC")
+def _row(
+    sweep: SweepRecords, dataset: str, first: str, second: str, basis: str, difference: Difference
+) -> dict[str, object]:
+    below, within, above = difference.chances()
+    better, worse = (above, below) if sweep.maximize else (below, above)
     return {
-        "convex": convex,
-        "nonconvex": nonconvex,
         "dataset": dataset,
+        "first": first,
+        "second": second,
         "basis": basis,
         "n": difference.n,
         "difference": difference.mean,
         "standard_error": difference.standard_error,
         "half_width": difference.half_width,
         "p": difference.p,
-        "words": f"{words} [{dataset}, {basis}]",
+        "p_first_better": better,
+        "p_equivalent": within,
+        "p_second_better": worse,
     }
 
 
-def verdicts(differences: pd.DataFrame) -> list[str]:
-    """One sentence per pair: over all datasets, from test parts where those were repeated."""
+def pair_verdicts(sweep: SweepRecords) -> list[str]:
+    """One sentence per convex method and its non-convex counterpart: over all datasets, from test parts if repeated."""
     sentences = []
-    for _, group in differences.groupby(["convex", "nonconvex"], sort=False):
-        repeated = group[(group["basis"] == TEST) & group["p"].notna()]
-        best = repeated if len(repeated) else group[group["p"].notna()]
-        sentences.append(str((best if len(best) else group).iloc[-1]["words"]))
+    for convex, nonconvex in PAIRS:
+        by_basis: dict[str, list[tuple[str, Difference]]] = {TEST: [], FOLDS: []}
+        for dataset in sweep.datasets:
+            for basis, found in (
+                (TEST, split_difference(sweep, dataset, convex, nonconvex)),
+                (FOLDS, fold_difference(sweep, dataset, convex, nonconvex)),
+            ):
+                if found.n:
+                    by_basis[basis].append((dataset, found))
+        judged = [
+            (basis, *(each[0] if len(each) == 1 else (ALL_DATASETS, over_datasets([d for _, d in each]))))
+            for basis, each in by_basis.items()
+            if each
+        ]
+        sure = [each for each in judged if not math.isnan(each[2].p)] or judged
+        if sure:
+            basis, dataset, difference = sure[0]
+            words = difference_in_words(
+                convex, nonconvex, difference, sweep.score_title, larger_is_better=sweep.maximize
+            )
+            sentences.append(f"{words} [{dataset}, {basis}]")
     return sentences
 
 
@@ -124,4 +149,5 @@ def pooled_difference(sweep: SweepRecords, column: str) -> Difference:
 
 def ranking(sweep: SweepRecords) -> Ranking | None:
     """Mean ranks of all methods over the datasets."""
-    return rank_methods(sweep.results.pivot_table(index="method", columns="dataset", values="auc_all", aggfunc="mean"))
+    table = sweep.results.pivot_table(index="method", columns="dataset", values="test_score", aggfunc="mean")
+    return rank_methods(table if sweep.maximize else -table)

@@ -6,23 +6,24 @@ import numpy as np
 import pandas as pd
 
 from dashboards.charts import (
-    COLOURS,
     DATASETS,
     Chart,
     Panel,
     Parallel,
     Series,
+    colour_of,
     left_out,
     method_lines,
-    nothing,
     of_dataset,
     series_style,
     thinned,
 )
-from dashboards.records import Arrays, SweepRecords
-from sweep.store.results import PAIRS
+from dashboards.metric_figures import foreground
+from dashboards.records import Arrays, SweepRecords, in_order
+from solvers.methods import PAIRS
 
-_SEGMENTS = 2000  # of the timeline; more cannot be told apart
+_SEGMENTS = 1000  # of the timeline; more cannot be told apart
+_TRIALS = 1000  # lines of the parallel coordinates
 
 
 def seconds_figure(seconds: pd.DataFrame) -> Chart:
@@ -38,37 +39,43 @@ def seconds_figure(seconds: pd.DataFrame) -> Chart:
     series = [
         Series(phase, seconds[phase].to_numpy() / 3600, list(seconds.index), colour, "bars")
         for phase, colour in phases.items()
-        if len(seconds)
+        if len(seconds) and seconds[phase].any()
     ]
     return Chart(
         "seconds",
         "Time by phase",
         "Sum over all fits. Waiting in the queue holds no device; wasted time went into attempts that failed.",
-        [[Panel("", "hours", "", series, missing="no fit has finished")]],
-        row_height=max(340, 22 * len(seconds) + 80),
+        [Panel("", "hours", "", series, missing="no fit has finished")],
     )
 
 
 def hours_figure(sweep: SweepRecords, curves: pd.DataFrame) -> Chart:
-    """What the hours of tuning bought, both arms."""
-    panels = [
-        Panel(
-            dataset,
-            f"solver {sweep.hours_unit}",
-            "best tuning AUC so far",
-            method_lines(of_dataset(curves, dataset), "hours", "cv_auc"),
-            x_log=True,
-            missing="no method was tuned to the end",
+    """What the hours of tuning bought; a path of gamma is one point."""
+    panels, shown = [], foreground(sweep)
+    for dataset in sweep.datasets[:DATASETS]:
+        found = of_dataset(curves, dataset)
+        series = method_lines(found[found["search"] == "grid"], "hours", "score", shown)
+        for row in found[found["search"] == "path"].itertuples():
+            note = f"{row.method}, the whole path: {row.score:.4f} after {row.hours:.3g} hours"
+            style = series_style(str(row.method), shown) | {"symbol": "own"}
+            series.append(Series(str(row.method), [row.hours], [row.score], kind="points", notes=[note], **style))
+        panels.append(
+            Panel(
+                dataset,
+                f"solver {sweep.hours_unit}",
+                f"best tuning {sweep.score_title} so far",
+                series,
+                x_log=True,
+                missing=f"{dataset}: no method was tuned to the end",
+            )
         )
-        for dataset in sweep.datasets[:DATASETS]
-    ]
     return Chart(
         "score-over-hours",
         "Score reached over hours spent",
-        "Best mean AUC over folds after k trials, against what k trials cost; expected over all orders "
-        "of the trials, "
-        "mean over splits. Solid: convex; dashed: non-convex, restarts included." + left_out(sweep.datasets),
-        [panels or [nothing()]],
+        "Best mean over folds after k trials, against what k trials cost; expected over all orders of the trials, mean "
+        "over splits. Solid: convex; dashed: non-convex, restarts included; a triangle is a whole path of gamma."
+        + left_out(sweep.datasets),
+        panels,
     )
 
 
@@ -77,8 +84,8 @@ def restarts_figure(sweep: SweepRecords, curves: pd.DataFrame) -> Chart:
     panels = []
     for dataset in sweep.datasets[:DATASETS]:
         auc = of_dataset(sweep.results, dataset).groupby("method")["auc_all"].mean()
-        series = method_lines(of_dataset(curves, dataset), "m", "auc")
-        levels = [(float(auc[convex]), COLOURS[convex]) for convex, _ in PAIRS if convex in auc.index]
+        series = method_lines(of_dataset(curves, dataset), "m", "auc", foreground(sweep))
+        levels = [(float(auc[convex]), colour_of(convex)) for convex, _ in PAIRS if convex in auc.index]
         panels.append(
             Panel(
                 dataset,
@@ -86,7 +93,7 @@ def restarts_figure(sweep: SweepRecords, curves: pd.DataFrame) -> Chart:
                 "test AUC of the best of m",
                 series,
                 levels=levels if series else [],
-                missing="no method with several restarts has finished",
+                missing=f"{dataset}: no method with several restarts has finished",
             )
         )
     return Chart(
@@ -96,96 +103,81 @@ def restarts_figure(sweep: SweepRecords, curves: pd.DataFrame) -> Chart:
         "which m were run, mean "
         "over splits. Dotted lines: the convex method of the same colour, certified and run once."
         + left_out(sweep.datasets),
-        [panels or [nothing()]],
+        panels,
     )
 
 
-def convergence_figure(sweep: SweepRecords, arrays: Arrays, other: Arrays, other_name: str) -> Chart:
-    """Objective and gap over eigendecompositions and over seconds."""
-    rows = []
-    for y, y_title, y_log in (("gap", "relative gap", True), ("objective", "objective", False)):
+def convergence_figure(sweep: SweepRecords) -> Chart:
+    """Gap over eigendecompositions and seconds; the objective where there is no gap."""
+    panels = []
+    for dataset in sweep.datasets[:DATASETS]:
         for x, x_title in (("n_eigh", "eigendecompositions"), ("seconds", "seconds")):
-            row = []
-            for dataset in sweep.datasets[:DATASETS]:
-                series = _histories(arrays, dataset, x, y, "") + _histories(other, dataset, x, y, f" ({other_name})")
-                row.append(
-                    Panel(
-                        dataset,
-                        x_title,
-                        y_title,
-                        series,
-                        x_log=True,
-                        y_log=y_log,
-                        missing="no history recorded",
-                    )
-                )
-            rows.append(row or [nothing()])
+            suffix = f" ({sweep.beside.algorithm})"
+            series = _histories(sweep, sweep.arrays, dataset, x, "gap", "")
+            series += _histories(sweep, sweep.beside.arrays, dataset, x, "gap", suffix)
+            missing = f"{dataset}: no refit has recorded a gap"
+            panels.append(Panel(dataset, x_title, "relative gap", series, x_log=True, y_log=True, missing=missing))
+        series = _histories(sweep, sweep.arrays, dataset, "seconds", "objective", "")
+        missing = f"{dataset}: no history recorded"
+        panels.append(Panel(dataset, "seconds", "objective", series, x_log=True, missing=missing))
     return Chart(
         "convergence",
         "Convergence of the refits",
-        "First split. The gap is between the objective and its certified lower bound, relative to the "
-        "objective; other "
-        "methods wait in the legend. A sweep of the same data with the other algorithm in this home is "
-        "drawn dashed." + left_out(sweep.datasets),
-        rows,
-        row_height=280,
+        "First split. The gap is between the objective and its certified lower bound, relative to the objective. A "
+        "sweep of the same data with the other algorithm in this home is drawn dashed." + left_out(sweep.datasets),
+        panels,
+        height=230,
     )
 
 
-def _histories(arrays: Arrays, dataset: str, x: str, y: str, suffix: str) -> list[Series]:
-    series = []
+def _histories(sweep: SweepRecords, arrays: Arrays, dataset: str, x: str, y: str, suffix: str) -> list[Series]:
+    series, shown = [], foreground(sweep)
     for (name, method), values in arrays.items():
         xs, ys = values.get(f"history_{x}"), values.get(f"history_{y}")
         if name != dataset or xs is None or ys is None:
             continue
         usable = np.isfinite(ys) & (xs > 0) & ((ys > 0) | (y != "gap"))
-        if usable.any():
+        if usable.sum() > 1:
             kept = np.flatnonzero(usable)[thinned(int(usable.sum()))]
-            style = series_style(method) | {"dashed": bool(suffix)}
+            style = series_style(method, shown) | ({"dashed": True} if suffix else {})
             series.append(Series(method + suffix, xs[kept], ys[kept], **style))
     return series
 
 
 def trials_figure(sweep: SweepRecords) -> Parallel:
-    """Parallel coordinates over method, gamma, rank, score and time of every trial."""
-    tuning = sweep.fits[sweep.fits["fold"].notna()]
-    trials = tuning.groupby(["dataset", "method", "gamma", "rank"], dropna=False, sort=False).agg(
-        cv_auc=("auc_all", "mean"), balance=("balance_score", "mean"), seconds=("solve", "mean")
+    """Parallel coordinates over method, gamma, rank, time and score of every trial."""
+    tuning = sweep.fits[sweep.fits["fold"].notna() & sweep.fits["gamma_low"].isna()]
+    keys = ["dataset", "method", "setting", "gamma", "rank"]
+    trials = tuning.groupby(keys, dropna=False, sort=False).agg(
+        score=("value", "mean"), seconds=("solve_seconds", "mean")
     )
-    trials = trials.reset_index()
-    datasets = {name: i for i, name in enumerate(sweep.datasets)}
-    methods = {name: i for i, name in enumerate(m for m in COLOURS if m in set(trials["method"]))}
+    trials = trials.reset_index().dropna(subset=["score"])
+    cut = f" The {_TRIALS} best of {len(trials)} are drawn." if len(trials) > _TRIALS else ""
+    # Drawn in this order: the best lie on top.
+    trials = trials.sort_values("score", ascending=sweep.maximize).tail(_TRIALS)
+    methods = {name: i for i, name in enumerate(reversed(in_order(set(trials["method"]))))}
     axes = [
         (
             "method",
             trials["method"].map(methods).to_numpy(float),
             [(float(i), m) for m, i in methods.items()],
         ),
-        ("gamma", *_log_axis(trials["gamma"])),
-        ("rank", *_log_axis(trials["rank"])),
-        ("seconds per fit (log10)", np.log10(np.maximum(trials["seconds"].to_numpy(float), 1e-6)), []),
-        ("tuning AUC", trials["cv_auc"].to_numpy(float), []),
+        *((name, *_log_axis(trials[name].astype(float))) for name in ("gamma", "rank") if trials[name].nunique() > 1),
+        ("seconds per fit, log10", np.log10(np.maximum(trials["seconds"].to_numpy(float), 1e-6)), []),
+        (f"tuning {sweep.score_title}", trials["score"].to_numpy(float), []),
     ]
-    if trials["balance"].notna().all():
-        axes.insert(4, ("balance score", trials["balance"].to_numpy(float), []))
+    datasets = {name: float(i) for i, name in enumerate(sweep.datasets)}
     if len(datasets) > 1:
-        axes.insert(
-            0,
-            (
-                "dataset",
-                trials["dataset"].map(datasets).to_numpy(float),
-                [(float(i), d) for d, i in datasets.items()],
-            ),
-        )
+        ticks = [(i, d) for d, i in datasets.items()]
+        axes.insert(1, ("dataset", trials["dataset"].map(datasets).to_numpy(float), ticks))
     return Parallel(
         "trials",
-        "Every trial: method, gamma, rank, time and score",
-        "One line per setting, mean over folds and splits. Drag along an axis to keep only the lines "
-        "that pass there. "
-        "A method that does not tune gamma or rank crosses that axis at “none”.",
+        "Every trial",
+        "One line per setting, mean over folds and splits; point at a line or a method to bring it out. A method that "
+        f"does not tune gamma or rank crosses that axis at “none”.{cut}",
         axes,
-        list(trials["method"]),
-        missing="no tuning fit has finished",
+        [str(method) for method in trials["method"]],
+        missing="no tuning fit of a grid or a search has finished",
     )
 
 
@@ -214,28 +206,17 @@ def timeline_figure(sweep: SweepRecords) -> Chart:
         origin, end = float(fits["started"].min()), float(fits["ended"].max())
         lanes = {name: f"{i}: {name}" for i, name in enumerate(sorted(fits["lane"].unique()))}
         merged = _merged(fits, gap=max(end - origin, 1e-9) / _SEGMENTS * max(1, len(lanes)))
-        for method in (m for m in COLOURS if m in set(merged["method"])):
+        for method in in_order(set(merged["method"])):
             own = merged[merged["method"] == method]
             x = np.column_stack([own["started"] - origin, own["ended"] - origin, np.full(len(own), np.nan)]) / 60
             y = np.repeat(own["lane"].map(lanes).to_numpy(object), 3)
-            series.append(
-                Series(
-                    method,
-                    x.ravel(),
-                    list(y),
-                    kind="segments",
-                    **series_style(method) | {"background": False},
-                )
-            )
-    n_lanes = fits["lane"].nunique() if len(fits) else 1
+            series.append(Series(method, x.ravel(), list(y), kind="segments", **series_style(method)))
     return Chart(
         "timeline",
         "Timeline: which device did what when",
-        "Fits from their start to their last score; neighbouring fits of one method are drawn as one. A "
-        "resumed sweep "
+        "Fits from their start to their last score; neighbouring fits of one method are drawn as one. A resumed sweep "
         "shows the pause.",
-        [[Panel("", "minutes since the first fit", "", series, missing="no fit has finished")]],
-        row_height=max(220, 34 * n_lanes + 90),
+        [Panel("", "minutes since the first fit", "", series, missing="no fit has finished")],
     )
 
 

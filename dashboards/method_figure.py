@@ -40,4 +40,4 @@ def write_method_figure(method: str, arrays: Mapping[str, np.ndarray], folder: P
         Panel("spectrum of M", "eigenvalue number", "eigenvalue", spectrum, y_log=True, missing=missing),
         Panel("classes", "examples of the class", "AUC of its queries", classes, x_log=True, missing=missing),
     ]
-    return write_files(Chart("metric", method, "", [panels]), folder)
+    return write_files(Chart("metric", method, "", panels), folder)

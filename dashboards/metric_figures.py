@@ -8,88 +8,62 @@ import numpy as np
 import pandas as pd
 
 from dashboards.charts import (
+    DATASET_COLOURS,
     DATASETS,
+    FOREGROUND,
     GREY,
     Chart,
     Panel,
     Series,
     left_out,
-    nothing,
     of_dataset,
     series_style,
     thinned,
 )
-from dashboards.records import Arrays, SweepRecords
+from dashboards.claims import relaxed_values
+from dashboards.records import SweepRecords
 from dashboards.statistics import Ranking
+from solvers.methods import PAIRS
 
-_DATASET_COLOURS = ("#2f6fde", "#d9480f", "#0f9d58", "#8a4fd0", "#b8860b", "#0b8fa6", "#c2367c")
-
-
-def regularizers_figure(sweep: SweepRecords) -> Chart:
-    """The paper's figure: non-convex regularizers at the convex solution, over gamma."""
-    panels = []
-    for name in ("sfn", "ldd", "vnd"):
-        method = f"mdml-c{name}"
-        fits = sweep.fits[(sweep.fits["method"] == method) & sweep.fits[name].notna()]
-        means = fits.groupby(["dataset", "gamma"])[name].mean()
-        series = [
-            Series(str(dataset), values.index.get_level_values("gamma").to_numpy(), values.to_numpy(), colour)
-            for colour, (dataset, values) in zip(
-                itertools.cycle(_DATASET_COLOURS), means.groupby(level=0), strict=False
-            )
-        ]
-        panels.append(
-            Panel(
-                f"{name.upper()} in {method}",
-                "gamma",
-                f"non-convex {name.upper()}",
-                series,
-                x_log=True,
-                missing=f"{method}: not run, or its solutions have no finite {name.upper()}",
-            )
-        )
-    return Chart(
-        "regularizers",
-        "Non-convex regularizers at the convex solution",
-        "Mean over folds and splits. The paper: all three fall as gamma grows, so the convex "
-        "regularizers are good "
-        "stand-ins. A solution of low rank has no finite LDD.",
-        [panels],
-    )
+_DIFFERENCES = 15  # drawn per dataset; the table has all
 
 
-def scores_figure(sweep: SweepRecords, paper: pd.DataFrame) -> Chart:
-    """Test AUC of every method, with the published one where there is one."""
+def foreground(sweep: SweepRecords) -> list[str]:
+    """Methods that figures of many lines show in colour: all if there are few, else the pairs and the best."""
+    ranked = sweep.ranked()
+    if len(ranked) <= FOREGROUND:
+        return ranked
+    paired = [method for pair in PAIRS for method in pair if method in ranked]
+    return list(dict.fromkeys([*paired, *ranked]))[:FOREGROUND]
+
+
+def scores_figure(sweep: SweepRecords, published: pd.DataFrame) -> Chart:
+    """Test score of every method, best first; `published` has dataset, method, value where the data are the paper's."""
     panels = []
     for dataset in sweep.datasets[:DATASETS]:
-        groups = of_dataset(sweep.results, dataset).groupby("method")["auc_all"]
+        groups = of_dataset(sweep.results, dataset).groupby("method")["test_score"]
         mean, error = groups.mean(), groups.sem()
         series = []
-        for method in sweep.methods:
-            if method in mean.index:
+        for method in sweep.ranked(dataset):
+            if not np.isnan(mean[method]):
                 half = None if np.isnan(error[method]) else [error[method]]
-                style = series_style(method) | {"background": False}
-                series.append(Series(method, [mean[method]], [method], kind="points", error=half, **style))
-        printed = paper[(paper["table"] == "auc") & (paper["dataset"] == dataset) & (paper["quantity"] == "auc_all")]
-        printed = printed[printed["method"].isin(mean.index)]
-        if len(printed):
-            series.append(
-                Series(
-                    "published",
-                    printed["value"].to_numpy(),
-                    list(printed["method"]),
-                    GREY,
-                    "points",
-                    symbol="other",
+                note = f"{method}: {mean[method]:.4f}" + ("" if half is None else f" ± {half[0]:.4f}")
+                style = series_style(method)
+                series.append(
+                    Series(method, [mean[method]], [method], kind="points", error=half, notes=[note], **style)
                 )
-            )
-        panels.append(Panel(dataset, "AUC over all test queries", "", series, missing="no result yet"))
+        printed = published[(published["dataset"] == dataset) & published["method"].isin(mean.index)]
+        if len(printed) and series:
+            notes = [f"{m}: published {v:g}" for m, v in zip(printed["method"], printed["value"], strict=True)]
+            values, names = printed["value"].to_numpy(), list(printed["method"])
+            series.append(Series("published", values, names, GREY, "points", symbol="other", notes=notes))
+        panels.append(Panel(dataset, f"{sweep.score_title} on the test part", "", series, missing="no result yet"))
+    squares = " Grey squares: published." if any(s.name == "published" for p in panels for s in p.series) else ""
     return Chart(
         "scores",
-        "Retrieval score of every method",
-        "Mean over splits; bars are standard errors." + left_out(sweep.datasets),
-        [panels or [nothing()]],
-        row_height=max(340, 22 * len(sweep.methods) + 80),
+        "Score of every method",
+        f"Mean over splits; bars are standard errors.{squares}" + left_out(sweep.datasets),
+        panels,
         legend=False,
     )
 
@@ -100,17 +74,12 @@ def balance_figure(sweep: SweepRecords) -> Chart:
     for dataset in sweep.datasets[:DATASETS]:
         means = of_dataset(sweep.results, dataset).dropna(subset=["auc_frequent", "auc_infrequent"]).groupby("method")
         points = means[["auc_frequent", "auc_infrequent"]].mean()
-        series = [
-            Series(
-                m,
-                [points.loc[m, "auc_frequent"]],
-                [points.loc[m, "auc_infrequent"]],
-                kind="points",
-                **series_style(m) | {"background": False},
-            )
-            for m in sweep.methods
-            if m in points.index
-        ]
+        series = []
+        for method in sweep.ranked(dataset):
+            if method in points.index:
+                x, y = points.loc[method].to_numpy(dtype=float)
+                note = f"{method}: frequent {x:.4f}, infrequent {y:.4f}"
+                series.append(Series(method, [x], [y], kind="points", notes=[note], **series_style(method)))
         panels.append(
             Panel(
                 dataset,
@@ -118,37 +87,65 @@ def balance_figure(sweep: SweepRecords) -> Chart:
                 "AUC, infrequent classes",
                 series,
                 diagonal=True,
-                missing="all classes are frequent, or all infrequent",
+                missing=f"{dataset}: all classes are frequent, or all infrequent (frequent_above decides)",
             )
         )
     return Chart(
         "balance",
         "Balance between frequent and infrequent classes",
         "Mean over splits. On the dotted line, both kinds of classes are served alike." + left_out(sweep.datasets),
-        [panels or [nothing()]],
-        row_height=380,
+        panels,
+        height=330,
     )
 
 
-def spectrum_figure(sweep: SweepRecords, arrays: Arrays) -> Chart:
-    """Eigenvalues of each learned metric."""
+def regularizers_figure(sweep: SweepRecords) -> Chart:
+    """The paper's figure: non-convex regularizers at the convex solution, over gamma."""
     panels = []
+    for method, name in relaxed_values().items():
+        found = (sweep.fits["method"] == method) & sweep.fits[f"theory_{name}"].notna() & sweep.fits["gamma"].notna()
+        means = sweep.fits[found].groupby(["dataset", "gamma"])[f"theory_{name}"].mean()
+        series = []
+        for colour, (dataset, values) in zip(itertools.cycle(DATASET_COLOURS), means.groupby(level=0), strict=False):
+            gammas = values.index.get_level_values("gamma").to_numpy(float)
+            series.append(Series(str(dataset), gammas, values.to_numpy(float), colour))
+        panels.append(
+            Panel(
+                f"{name.upper()} in {method}",
+                "gamma",
+                f"non-convex {name.upper()}",
+                series if any(len(s.x) > 1 for s in series) else [],
+                x_log=True,
+                missing=f"{method}: fewer than two gammas with a finite {name.upper()}",
+            )
+        )
+    return Chart(
+        "regularizers",
+        "Non-convex regularizers at the convex solution",
+        "Mean over folds and splits. The paper: all three fall as gamma grows, so the convex regularizers are good "
+        "stand-ins. A solution of low rank has no finite LDD.",
+        panels,
+    )
+
+
+def spectrum_figure(sweep: SweepRecords) -> Chart:
+    """Eigenvalues of each learned metric."""
+    panels, shown = [], foreground(sweep)
     for dataset in sweep.datasets[:DATASETS]:
         series = []
-        for (name, method), values in arrays.items():
+        for (name, method), values in sweep.arrays.items():
             if name == dataset and "components" in values and values["components"].size:
                 eigenvalues = metric_spectrum(values["components"])
                 kept = thinned(len(eigenvalues))
-                series.append(Series(method, kept + 1.0, eigenvalues[kept], **series_style(method)))
-        panels.append(
-            Panel(dataset, "eigenvalue number", "eigenvalue of M", series, y_log=True, missing="no refit yet")
-        )
+                series.append(Series(method, kept + 1.0, eigenvalues[kept], **series_style(method, shown)))
+        missing = f"{dataset}: no refit yet whose metric is a linear map"
+        panels.append(Panel(dataset, "eigenvalue number", "eigenvalue of M", series, y_log=True, missing=missing))
     return Chart(
         "spectrum",
         "Spectrum of the learned metrics",
-        "Eigenvalues of M = L'L in the first split, largest first: flat is close to orthogonal, short is "
-        "compact." + left_out(sweep.datasets),
-        [panels or [nothing()]],
+        "Eigenvalues of M = L'L in the first split, largest first: flat is close to orthogonal, short is compact."
+        + left_out(sweep.datasets),
+        panels,
     )
 
 
@@ -163,13 +160,13 @@ def metric_spectrum(L: np.ndarray) -> np.ndarray:
     return values[values > 1e-15 * values[0]]
 
 
-def classes_figure(sweep: SweepRecords, arrays: Arrays) -> Chart:
+def classes_figure(sweep: SweepRecords) -> Chart:
     """AUC of each class against its size."""
-    panels = []
+    panels, shown = [], foreground(sweep)
     for dataset in sweep.datasets[:DATASETS]:
         series = []
-        for (name, method), values in arrays.items():
-            if name == dataset and "class_auc" in values:
+        for (name, method), values in sweep.arrays.items():
+            if name == dataset and "class_auc" in values and method in shown:
                 sizes, auc = binned_classes(values["class_sizes"], values["class_auc"])
                 series.append(Series(method, sizes, auc, kind="points", **series_style(method)))
         panels.append(
@@ -179,19 +176,21 @@ def classes_figure(sweep: SweepRecords, arrays: Arrays) -> Chart:
                 "AUC of its queries",
                 series,
                 x_log=True,
-                missing="no refit yet",
+                missing=f"{dataset}: no refit yet",
             )
         )
+    few = "" if len(shown) == len(sweep.methods) else f" The {len(shown)} methods in colour elsewhere are drawn."
     return Chart(
         "classes",
         "AUC of each class against its size",
-        "First split; with more than 60 classes, means over classes of similar size. A balanced metric "
-        "is level." + left_out(sweep.datasets),
-        [panels or [nothing()]],
+        f"First split; with more than 60 classes, means over classes of similar size. A balanced metric is level.{few}"
+        + left_out(sweep.datasets),
+        panels,
     )
 
 
 def binned_classes(sizes: np.ndarray, auc: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and AUC of the classes that have one; means over neighbours where there are many."""
     known = np.isfinite(auc)
     frame = pd.DataFrame({"size": sizes[known].astype(float), "auc": auc[known]}).sort_values("size", kind="stable")
     if len(frame) > 60:
@@ -199,70 +198,53 @@ def binned_classes(sizes: np.ndarray, auc: np.ndarray) -> tuple[np.ndarray, np.n
     return frame["size"].to_numpy(), frame["auc"].to_numpy()
 
 
-def differences_figure(differences: pd.DataFrame) -> Chart:
-    """Convex minus non-convex AUC, with its interval, per dataset and over all."""
-    series = []
-    for (convex, nonconvex), group in differences.groupby(["convex", "nonconvex"], sort=False):
-        style = series_style(str(convex)) | {"background": False}
-        pair = f"{str(convex)[5:]} - {str(nonconvex)[5:]}"
-        names = [f"{pair}, {row.dataset} ({row.basis})" for row in group.itertuples()]
-        half = group["half_width"].fillna(0.0).to_numpy()
-        series.append(
-            Series(
-                f"{convex} - {nonconvex}",
-                group["difference"].to_numpy(),
-                names,
-                kind="points",
-                error=half,
-                **style,
-            )
-        )
+def differences_figure(sweep: SweepRecords, differences: pd.DataFrame) -> Chart:
+    """The best method of each dataset minus every other, with its interval; then each convex method's counterpart."""
+    panels = []
+    for dataset in sweep.datasets[:DATASETS]:
+        found = of_dataset(differences, dataset)
+        if found.empty:
+            continue
+        paired = {frozenset(pair) for pair in PAIRS}
+        is_pair = [frozenset(two) in paired for two in zip(found["first"], found["second"], strict=True)]
+        best = sweep.ranked(dataset)[0]
+        chosen = found[(found["first"] == best) | np.array(is_pair)].head(_DIFFERENCES)
+        series = []
+        for first, second, mean, half_width in zip(
+            *(chosen[name] for name in ("first", "second", "difference", "half_width")), strict=True
+        ):
+            half = 0.0 if np.isnan(half_width) else float(half_width)
+            name = f"{first} - {second}"
+            note = f"{name}: {mean:+.4f} ± {half:.4f}"
+            style = series_style(first)
+            series.append(Series(name, [mean], [name], kind="points", error=[half], notes=[note], **style))
+        panels.append(Panel(dataset, f"difference in {sweep.score_title}", "", series, zero=True))
     return Chart(
         "differences",
-        "Paired differences: convex minus non-convex",
-        "AUC over all queries; bars are 95 % intervals of the corrected resampled t-test. A bar that "
-        "crosses zero is not "
-        "significant; a point without a bar was not repeated.",
-        [
-            [
-                Panel(
-                    "",
-                    "difference in AUC",
-                    "",
-                    series,
-                    zero=True,
-                    missing="no pair has finished on the same data",
-                )
-            ]
-        ],
-        row_height=max(260, 26 * len(differences) + 100),
+        "The best method against the others",
+        "Bars are 95 % intervals of the corrected resampled t-test, over the test parts of the splits or, with one "
+        "split, over the tuning folds; they are not corrected for the number of comparisons, the table is. "
+        "Convex methods and their counterparts are shown, too." + left_out(sweep.datasets),
+        panels or [Panel("", "", "", missing="no two methods have finished on the same data")],
         legend=False,
     )
 
 
 def ranks_figure(ranking: Ranking | None) -> Chart:
     """Mean ranks over datasets, and how far apart they must be."""
-    series = []
+    series, caption = [], ""
     if ranking is not None:
         for method, rank in ranking.mean_ranks.items():
-            style = series_style(str(method)) | {"background": False}
-            series.append(Series(str(method), [rank], [str(method)], kind="points", **style))
+            note = [f"{method}: {rank:.2f}"]
+            style = series_style(str(method))
+            series.append(Series(str(method), [float(rank)], [str(method)], kind="points", notes=note, **style))
         best = float(ranking.mean_ranks.iloc[0])
         reach = [best, best + ranking.critical_difference]
         series.append(Series("critical difference", reach, ["critical difference"] * 2, GREY))
-    n = len(ranking.mean_ranks) if ranking else 0
-    caption = (
-        f"Rank by AUC on {ranking.n_datasets} datasets, 1 is best. Methods farther apart than the grey "
-        "bar differ at 5 % "
-        f"(Nemenyi); Friedman test of no difference at all: p = {ranking.p:.2g}."
-        if ranking
-        else "Ranks over datasets need three methods that finished on the same two datasets or more."
-    )
-    return Chart(
-        "ranks",
-        "Mean rank over datasets",
-        caption,
-        [[Panel("", "mean rank", "", series, missing="fewer than two datasets, or three methods")]],
-        row_height=max(260, 22 * n + 100),
-        legend=False,
-    )
+        caption = (
+            f"Rank on {ranking.n_datasets} datasets, 1 is best. Methods farther apart than the grey bar differ at 5 % "
+            f"(Nemenyi); Friedman test of no difference at all: p = {ranking.p:.2g}."
+        )
+    missing = "ranks over datasets need three methods that finished on the same two datasets or more"
+    panel = Panel("", "mean rank", "", series, missing=missing)
+    return Chart("ranks", "Mean rank over datasets", caption, [panel], legend=False)

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dashboards.charts import COLOURS, GREY, INK, SYMBOLS, Chart, Panel, Parallel, Series, square_range
+from dashboards.charts import GREY, INK, SYMBOLS, AnyChart, Chart, Panel, Parallel, Series, colour_of, square_range
 
 _PANEL = (5.2, 3.4)  # inches
 _MARGINS = {"left": 1.1, "right": 0.3, "top": 0.7}  # inches
 _LEGEND_ROW = 0.22  # inches
+_ACROSS = 3  # panels in a row
 
 
-def write_files(chart: Chart | Parallel, folder: Path) -> list[Path]:
+def write_files(chart: AnyChart, folder: Path) -> list[Path]:
     """One SVG and one PNG; returns their paths."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -42,19 +43,19 @@ def write_files(chart: Chart | Parallel, folder: Path) -> list[Path]:
 
 
 def _draw_panels(figure: Any, chart: Chart) -> None:
-    n_rows, n_columns = len(chart.rows), max(map(len, chart.rows))
+    panels = chart.drawn or chart.panels
+    n_columns = min(_ACROSS, len(panels))
+    n_rows = -(-len(panels) // n_columns)
     left = max(_MARGINS["left"], _label_width(chart))
     width = _PANEL[0] * n_columns + left - _MARGINS["left"]
-    height = max(_PANEL[1], chart.row_height / 95) * n_rows
+    tallest = max(len(panel.categories) if panel.is_categorical else 0 for panel in panels)
+    height = max(_PANEL[1], 0.22 * tallest + 1) * n_rows
     handles: dict[str, Any] = {}
-    for index, panel in enumerate(chart.panels, start=1):
+    for index, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(n_rows, n_columns, index)
-        # A figure with nothing in the foreground shows what it has.
-        hide = any(not s.background for s in panel.series)
-        shown = [s for s in panel.series if not (hide and s.background)]
-        for name, handle in _draw_series(axes, shown).items():
+        for name, handle in _draw_series(axes, panel.series).items():
             handles.setdefault(name, handle)
-        _decorate_axes(axes, panel, shown)
+        _decorate_axes(axes, panel, panel.series)
     columns = max(1, int(width / 1.7))
     legend_rows = -(-len(handles) // columns) if chart.legend and len(handles) > 1 else 0
     height += legend_rows * _LEGEND_ROW
@@ -84,33 +85,33 @@ def _draw_series(axes: Any, shown: Sequence[Series]) -> dict[str, Any]:
     handles: dict[str, Any] = {}
     stacked: dict[str, float] = {}
     for series in shown:
-        marker = SYMBOLS[series.symbol][1]
+        marker, colour = SYMBOLS[series.symbol], "#c4cad1" if series.background else series.colour
+        handle: Any
         if series.kind == "bars":
             starts = [stacked.get(name, 0.0) for name in series.y]
-            handles[series.name] = axes.barh(list(series.y), series.x, left=starts, color=series.colour)
+            handle = axes.barh(list(series.y), series.x, left=starts, color=colour)
             stacked |= {name: start + width for name, start, width in zip(series.y, starts, series.x, strict=True)}
+        elif series.kind == "band":
+            handle = axes.fill_between(series.x, series.y, series.upper, color=colour, alpha=0.3, linewidth=0)
         elif series.kind == "points":
-            handles[series.name] = axes.errorbar(
-                series.x,
-                series.y,
-                xerr=series.error,
-                fmt=marker,
-                color=series.colour,
-                markersize=5,
-                linestyle="none",
+            handle = axes.errorbar(
+                series.x, series.y, xerr=series.error, fmt=marker, color=colour, markersize=5, linestyle="none"
             )
         else:
-            style = "--" if series.dashed and series.kind == "line" else "-"
-            (handles[series.name],) = axes.plot(
+            (handle,) = axes.plot(
                 series.x,
                 series.y,
-                style,
-                color=series.colour,
-                marker=marker if series.kind != "segments" and len(series.x) <= 30 else None,
+                "--" if series.dashed and series.kind == "line" else "-",
+                color=colour,
+                marker=marker if series.kind == "line" and len(series.x) <= 30 and not series.faint else None,
                 markersize=3,
-                linewidth=6 if series.kind == "segments" else 1.5,
+                linewidth=6 if series.kind == "segments" else 0.6 if series.faint else 1.5,
+                alpha=0.5 if series.faint else 1.0,
+                zorder=1 if series.background else 2,
                 solid_capstyle="butt",
             )
+        if not series.faint:
+            handles[series.name] = handle
     return handles
 
 
@@ -128,15 +129,15 @@ def _decorate_axes(axes: Any, panel: Panel, shown: Sequence[Series]) -> None:
     axes.minorticks_off()  # a logarithmic axis would spend most of the time on them
     for height, colour in panel.levels:
         axes.axhline(height, color=colour, linestyle=":")
-    if panel.zero:
-        axes.axvline(0, color=GREY, linewidth=1)
+    for value in [*panel.marks, *([0.0] if panel.zero else [])]:
+        axes.axvline(value, color=GREY, linewidth=1)
     if panel.diagonal and shown:
         low, high = square_range(panel)
         axes.plot([low, high], [low, high], ":", color=GREY)
     if not panel.series:
         axes.text(0.5, 0.5, panel.missing, ha="center", va="center", color=GREY, transform=axes.transAxes, wrap=True)
         axes.set(xticks=[], yticks=[])
-    if any(isinstance(value, str) for series in shown for value in list(series.y)[:1]):
+    if panel.is_categorical:
         axes.invert_yaxis()
 
 
@@ -158,7 +159,7 @@ def _draw_parallel(figure: Any, chart: Parallel) -> None:
         for at, label in ticks or [(low, f"{low:.3g}"), (high, f"{high:.3g}")]:
             axes.text(place, (at - low) / span, f" {label}", fontsize=7, va="center")
     lines = np.stack([np.column_stack([np.arange(len(heights)), row]) for row in np.stack(heights, axis=1)])
-    colours = [COLOURS[method] for method in chart.methods]
+    colours = [colour_of(method) for method in chart.methods]
     axes.add_collection(LineCollection(list(lines), colors=colours, alpha=0.5, linewidths=0.8))
     axes.set(xlim=(-0.1, len(heights) - 0.6), ylim=(-0.03, 1.03), yticks=[])
     axes.set_xticks(range(len(heights)), [label for label, _, _ in chart.axes])

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from dashboards import cost_figures, metric_figures
-from dashboards.charts import Chart, Parallel
+from dashboards import cost_figures, metric_figures, path_figures, results_tables
+from dashboards.charts import AnyChart
 from dashboards.claims import check_claims
-from dashboards.comparisons import differences_frame, ranking, verdicts
+from dashboards.comparisons import differences_frame, ranking
 from dashboards.efficiency import efficiency_frame, refusal, restarts_frame, score_over_hours, seconds_frame
-from dashboards.page import Content, render
+from dashboards.errata import ERRATA
+from dashboards.page import Content, Section, render
+from dashboards.paper_tables import paper_tables, papers_datasets, published
 from dashboards.printed import write_files
 from dashboards.records import SweepRecords, read_sweep
-from dashboards.tables import Table, paper_tables, plain_table, published
+from dashboards.statistics import ROPE
+from dashboards.summary import summary, warnings
+from dashboards.tables import Table, plain_table, significant
 from dashboards.writing import write_table
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
-from sweep.store.results import efficiency, verdict
 
 _SHOWN_FAILURES = 50
+_SHOWN_DIFFERENCES = 10  # more are folded
 
 
 def write_report(
@@ -38,122 +42,145 @@ def write_report(
     page = output or home.folder / "reports" / f"{name}.html"
     folder = page.with_name(f"{page.stem}-files")
     folder.mkdir(parents=True, exist_ok=True)
-    sweep = read_sweep(ledger, name)
-    content = build(home, ledger, sweep, price)
+    sweep = read_sweep(ledger, name, home)
+    content = build(sweep, price)
     paths = [page]
     for table in content.tables:
         paths += write_table(table, folder)
-    for chart in content.charts.values():
+    for chart in content.charts:
         paths += write_files(chart, folder)
     page.write_text(render(sweep, content, folder.name), encoding="utf-8")
     return paths
 
 
-def build(home: Home, ledger: Ledger, sweep: SweepRecords, price: float | None) -> Content:
-    """All tables, figures and sentences."""
-    cost = efficiency_frame(sweep)
-    seconds = seconds_frame(sweep, price)
+def build(sweep: SweepRecords, price: float | None = None) -> Content:
+    """All tables, figures and sentences: the reader's own results first, the paper's last."""
     differences = differences_frame(sweep)
     return Content(
-        summary=[refusal(sweep) or verdict(efficiency(sweep.rows)), *verdicts(differences)],
-        warnings=_warnings(sweep),
-        claims=check_claims(sweep, cost),
-        paper=paper_tables(sweep),
-        efficiency=_efficiency_table(cost),
-        seconds=_seconds_table(sweep, seconds, price),
-        differences=_differences_table(differences),
-        failures=_failures_table(sweep),
-        charts={chart.name: chart for chart in _charts(home, ledger, sweep, seconds, differences)},
-        provenance=_provenance(sweep),
+        summary=summary(sweep, differences),
+        warnings=warnings(sweep),
+        sections=[
+            _results(sweep),
+            _over_gamma(sweep),
+            _convergence(sweep),
+            _comparisons(sweep, differences),
+            _cost(sweep, price),
+            _metrics(sweep),
+            _paper(sweep),
+            _provenance(sweep),
+        ],
     )
 
 
-def _charts(
-    home: Home, ledger: Ledger, sweep: SweepRecords, seconds: pd.DataFrame, differences: pd.DataFrame
-) -> list[Chart | Parallel]:
-    arrays = first_split_arrays(home, sweep)
-    other, other_name = _other_algorithm(home, ledger, sweep)
-    return [
+def _results(sweep: SweepRecords) -> Section:
+    if not sweep.rows:
+        return Section("results", "Results", missing=[("results", "no method has finished all of its fits yet")])
+    each = [results_tables.results_table(sweep, dataset) for dataset in sweep.datasets if sweep.ranked(dataset)]
+    overview = [results_tables.overview_table(sweep)] if len(each) > 1 else []
+    more = [results_tables.scores_table(sweep), results_tables.chosen_table(sweep)]
+    paper = published()
+    printed = paper[(paper["table"] == "auc") & (paper["quantity"] == "auc_all")]
+    known = {source: dataset for dataset, source in papers_datasets(sweep).items()} if sweep.score == "auc_all" else {}
+    printed = printed[printed["dataset"].isin(known)].replace({"dataset": known})
+    return Section("results", "Results", [*overview, *each, metric_figures.scores_figure(sweep, printed), *more])
+
+
+def _over_gamma(sweep: SweepRecords) -> Section:
+    charts = [
+        path_figures.path_figure(sweep),
+        path_figures.certificate_figure(sweep),
+        path_figures.rank_figure(sweep),
         metric_figures.regularizers_figure(sweep),
-        metric_figures.scores_figure(sweep, published()),
-        metric_figures.balance_figure(sweep),
-        cost_figures.seconds_figure(seconds),
-        cost_figures.hours_figure(sweep, score_over_hours(sweep)),
-        cost_figures.restarts_figure(sweep, restarts_frame(sweep)),
-        cost_figures.convergence_figure(sweep, arrays, other, other_name),
-        metric_figures.differences_figure(differences),
-        metric_figures.ranks_figure(ranking(sweep)),
-        metric_figures.spectrum_figure(sweep, arrays),
-        metric_figures.classes_figure(sweep, arrays),
-        cost_figures.trials_figure(sweep),
-        cost_figures.timeline_figure(sweep),
     ]
+    return Section("gamma", "Over gamma", charts if sweep.studies else [])
 
 
-def first_split_arrays(home: Home, sweep: SweepRecords) -> dict[tuple[str, str], dict[str, np.ndarray]]:
-    """Arrays of each method's refit on the first split of each dataset that has one."""
-    found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
-    for study in sweep.studies:
-        place = (study.dataset, study.method)
-        if place not in found and study.refit is not None and study.refit[1].artifact:
-            arrays = home.read_artifact(study.refit[0].key, study.refit[1].artifact)
-            if arrays is not None:
-                found[place] = arrays
-    return found
+def _convergence(sweep: SweepRecords) -> Section:
+    if not sweep.studies:
+        return Section("convergence", "Convergence")
+    restarts = results_tables.restarts_table(sweep)
+    missing = [(restarts.title, "no method with several restarts has finished")] if restarts.is_empty else []
+    return Section(
+        "convergence",
+        "Convergence and restarts",
+        [
+            cost_figures.convergence_figure(sweep),
+            restarts,
+            cost_figures.restarts_figure(sweep, restarts_frame(sweep)),
+        ],
+        missing=missing,
+    )
 
 
-def _other_algorithm(
-    home: Home, ledger: Ledger, sweep: SweepRecords
-) -> tuple[dict[tuple[str, str], dict[str, np.ndarray]], str]:
-    """Refits of the same data with the other algorithm, from another sweep of this home."""
-    own = str(sweep.spec.get("algorithm"))
-    for name, spec in ledger.sweeps().items():
-        algorithm = str(spec.get("algorithm"))
-        if algorithm != own:
-            candidate = read_sweep(ledger, name)
-            if set(candidate.datasets) & set(sweep.datasets):
-                return first_split_arrays(home, candidate), f"{algorithm}, sweep {name}"
-    return {}, ""
+def _comparisons(sweep: SweepRecords, differences: pd.DataFrame) -> Section:
+    if not sweep.studies:
+        return Section("comparisons", "Comparisons")
+    items: list[Table | AnyChart] = [
+        metric_figures.differences_figure(sweep, differences),
+        _differences_table(sweep, differences),
+        metric_figures.ranks_figure(ranking(sweep)),
+    ]
+    return Section("comparisons", "Any two methods compared", items)
 
 
-def _warnings(sweep: SweepRecords) -> list[str]:
-    """What a reader must know before trusting a number."""
-    done, notes = len(sweep.fits), []
-    if done == 0:
-        notes.append("Nothing has finished yet, so the tables hold the published figures only.")
-    elif done < sweep.asked:
-        notes.append(f"Partial: {done} of {sweep.asked} tasks have finished; methods without a result are left empty.")
-    lost = sweep.failures[sweep.failures["final"].astype(bool)]
-    if len(lost):
-        notes.append(f"{len(lost)} tasks failed for good; they are listed at the end.")
-    if done and sweep.spec.get("mode") != "benchmark":
-        notes.append(
-            "Times were taken in production mode, where devices may be shared and fits may start warm; "
-            "run with mode: benchmark before quoting them."
-        )
-    if done and not sweep.has_gpu:
-        notes.append("No fit ran on a GPU: hours are CPU-hours.")
-    if done and int(sweep.spec.get("splits", 1)) == 1:
-        notes.append("One random split: there are no standard errors, and differences are judged by the tuning folds.")
-    refused = sweep.about.get("refused", [])
-    if refused:
-        reasons = sorted({f"{r['dataset']} {r['method']} {r['setting']}: {r['reason']}" for r in refused})
-        notes.append(
-            f"{len(reasons)} combinations were refused before the start: "
-            f"{'; '.join(reasons[:5])}{' ...' if len(reasons) > 5 else ''}"
-        )
-    return notes
+def _differences_table(sweep: SweepRecords, differences: pd.DataFrame) -> Table:
+    names = {
+        "basis": "judged by",
+        "standard_error": "s.e.",
+        "half_width": "95 % ±",
+        "p_holm": "p (Holm)",
+        "p_first_better": "P(first better)",
+        "p_equivalent": "P(equal)",
+        "p_second_better": "P(second better)",
+    }
+    four, chance = (lambda v: f"{v:.4f}"), (lambda v: f"{v:.3f}")
+    write = {"difference": lambda v: f"{v:+.4f}", "s.e.": four, "95 % ±": four}
+    write |= dict.fromkeys(("P(first better)", "P(equal)", "P(second better)"), chance)
+    return plain_table(
+        "differences",
+        f"Differences in {sweep.score_title} between any two methods",
+        "First minus second, the better one first. p: corrected resampled t-test (Nadeau, Bengio) over the test parts "
+        "of the splits, or over the tuning folds where there is one split, which flatters the method with more "
+        "settings to choose from; p (Holm) allows for all pairs of the dataset. P: Bayesian correlated t-test; equal "
+        f"means closer than {ROPE:g}.",
+        differences.set_index("dataset").rename(columns=names),
+        write,
+        folded=len(differences) > _SHOWN_DIFFERENCES,
+    )
+
+
+def _cost(sweep: SweepRecords, price: float | None) -> Section:
+    if not sweep.studies:
+        return Section("cost", "Cost")
+    cost, seconds = efficiency_frame(sweep), seconds_frame(sweep, price)
+    tables = [_seconds_table(sweep, seconds, price)]
+    missing = []
+    if cost.empty:
+        why = refusal(sweep) or "no convex method and its non-convex counterpart have both finished"
+        missing.append(("Convex against non-convex", why))
+    else:
+        tables.insert(0, _efficiency_table(cost))
+    return Section(
+        "cost",
+        "Cost",
+        [
+            *tables,
+            cost_figures.hours_figure(sweep, score_over_hours(sweep)),
+            cost_figures.seconds_figure(seconds),
+            cost_figures.timeline_figure(sweep),
+        ],
+        missing=missing,
+    )
 
 
 def _efficiency_table(cost: pd.DataFrame) -> Table:
-    frame = cost.set_index("dataset")
     return plain_table(
         "efficiency",
-        "Runs ratio x time-per-run ratio = total ratio",
-        "Non-convex over convex, tuning fits only, solver seconds only; low and high bound the total "
-        "ratio at 95 % "
+        "Convex against non-convex: runs ratio x time-per-run ratio = total ratio",
+        "Non-convex over convex, tuning fits only, solver seconds only. Search is how the convex side was tuned: a "
+        "path of gamma is an arm of its own, never added to grids. Low and high bound the total ratio at 95 % "
         "(bootstrap over fits, and over splits and datasets where there are three or more).",
-        frame.rename(columns=lambda c: c.replace("_", " ").replace("nonconvex", "non-convex")),
+        cost.set_index("dataset").rename(columns=lambda c: c.replace("_", " ").replace("nonconvex", "non-convex")),
     )
 
 
@@ -164,32 +191,67 @@ def _seconds_table(sweep: SweepRecords, seconds: pd.DataFrame, price: float | No
     if price is not None:
         note += f" Cost at {price:g} an hour."
     names = {"hours": sweep.hours_unit, "startup": "start-up"}
-    return plain_table("seconds", "Where the time went", note, frame.rename(columns=names))
-
-
-def _differences_table(differences: pd.DataFrame) -> Table:
-    frame = (
-        differences.drop(columns="words")
-        .set_index("convex")
-        .rename(
-            columns={
-                "nonconvex": "non-convex",
-                "basis": "judged by",
-                "standard_error": "s.e.",
-                "half_width": "95 % ±",
-                "p_holm": "p (Holm)",
-            }
-        )
-    )
     return plain_table(
-        "differences",
-        "Differences in AUC: convex minus non-convex",
-        "Corrected resampled t-test (Nadeau, Bengio), over test parts of splits and over tuning folds. "
-        "Holm's p allows for "
-        "the number of rows. The folds also made the choice, which flatters the method with more settings.",
-        frame,
-        {"difference": lambda v: f"{v:+.4f}", "s.e.": lambda v: f"{v:.4f}", "95 % ±": lambda v: f"{v:.4f}"},
+        "seconds", "Where the time went", note, frame.rename(columns=names), {sweep.hours_unit: significant}
     )
+
+
+def _metrics(sweep: SweepRecords) -> Section:
+    charts: list[AnyChart] = [
+        metric_figures.balance_figure(sweep),
+        metric_figures.classes_figure(sweep),
+        metric_figures.spectrum_figure(sweep),
+        cost_figures.trials_figure(sweep),
+    ]
+    return Section("metrics", "The learned metrics", charts if sweep.studies else [])
+
+
+def _paper(sweep: SweepRecords) -> Section:
+    tables = paper_tables(sweep)
+    claims = pd.DataFrame([asdict(c) for c in check_claims(sweep, efficiency_frame(sweep))]).set_index("claim")
+    about_claims = plain_table(
+        "claims",
+        "The paper's claims",
+        "A difference between methods counts as reproduced if it has the claimed sign and is significant at 5 % over "
+        "all pairs and datasets of this sweep. Total time: the whole interval of the ratio lies above 1. Restarts: on "
+        "average they gain at least 0.001 AUC. The other claims have to hold in every case that the evidence names.",
+        claims,
+        words=True,
+    )
+    errata = pd.DataFrame(
+        [(e.label, e.about, e.text) for e in ERRATA], columns=["number", "about", "what is not as printed"]
+    )
+    errata_table = plain_table("errata", "Errata of the paper", "", errata.set_index("number"), words=True, folded=True)
+    names = ", ".join(papers_datasets(sweep))
+    note = f"This sweep's figures beside the published ones (grey) on {names}; settings were chosen by {sweep.score}."
+    if sweep.score != "auc_all":
+        note += " The paper chose by AUC, so its figures compare with care."
+    return Section(
+        "paper",
+        "Beside the paper",
+        [about_claims, *tables, errata_table],
+        note=note if tables else "",
+        folded="" if tables else "None of these data are the paper's: its claims judged on them, and its errata",
+    )
+
+
+def _provenance(sweep: SweepRecords) -> Section:
+    facts = {
+        key: str(value)
+        for key, value in sweep.about.items()
+        if key not in ("data", "datasets", "refused", "studies", "notes", "methods")
+    }
+    facts["seed"] = str(sweep.spec.get("seed"))
+    facts |= {f"data fingerprint, {name}": str(value) for name, value in sweep.about.get("data", {}).items()}
+    facts |= {f"version of {name}": str(value) for name, value in sweep.about.get("methods", {}).items()}
+    facts["devices"] = ", ".join(sorted(sweep.fits["lane"].unique())[:20]) or "none"
+    facts["retried fits"] = str(int((sweep.fits["attempts"] > 1).sum()))
+    facts["warm starts"] = str(int(sweep.fits["warm"].astype(bool).sum()))
+    frame = pd.DataFrame({"value": facts}).rename_axis(index="what")
+    tables = [plain_table("provenance", "Where this comes from", "", frame, words=True, folded=True)]
+    if sweep.failed:
+        tables.append(_failures_table(sweep))
+    return Section("provenance", "Provenance", tables)
 
 
 def _failures_table(sweep: SweepRecords) -> Table:
@@ -198,18 +260,5 @@ def _failures_table(sweep: SweepRecords) -> Table:
     note = f"{len(sweep.failures)} failed attempts" + (
         f"; the last {_SHOWN_FAILURES} are shown." if len(sweep.failures) > _SHOWN_FAILURES else "."
     )
-    return plain_table("failures", "Failures and retries", note, frame, {"gave up": lambda v: "yes" if v else "no"})
-
-
-def _provenance(sweep: SweepRecords) -> dict[str, str]:
-    about = dict(sweep.about)
-    data = about.pop("data", {})
-    about.pop("datasets", None)
-    about.pop("refused", None)
-    facts = {key: str(value) for key, value in about.items()}
-    facts["seed"] = str(sweep.spec.get("seed"))
-    facts |= {f"data fingerprint, {name}": str(value) for name, value in data.items()}
-    facts["devices"] = ", ".join(sorted(sweep.fits["lane"].unique())[:20]) or "none"
-    facts["retried fits"] = str(int((sweep.fits["attempts"] > 1).sum())) if len(sweep.fits) else "0"
-    facts["warm starts"] = str(int(sweep.fits["warm"].sum())) if len(sweep.fits) else "0"
-    return facts
+    write = {"gave up": lambda v: "yes" if v else "no", "message": lambda v: next(iter(str(v).splitlines()), "")}
+    return plain_table("failures", "Failures and retries", note, frame, write)

@@ -11,6 +11,8 @@ import pandas as pd
 from scipy import stats
 
 LEVEL = 0.05
+# Two methods whose scores differ by less are the same for every practical purpose (Benavoli et al., 2017).
+ROPE = 0.01
 _RESAMPLES = 2000
 
 
@@ -41,6 +43,22 @@ class Difference:
     @property
     def significant(self) -> bool:
         return self.p < LEVEL
+
+    def chances(self, rope: float = ROPE) -> tuple[float, float, float]:
+        """Probabilities that the true difference is below -rope, within, above: Bayesian correlated t-test.
+
+        Its posterior (Corani, Benavoli, 2015) is a Student distribution around the mean whose scale is the corrected
+        standard error: their correlation rho = test / (test + train) makes rho / (1 - rho) the share of
+        `corrected_difference`.
+        """
+        if math.isnan(self.standard_error):
+            return math.nan, math.nan, math.nan
+        if self.standard_error == 0:
+            return float(self.mean < -rope), float(abs(self.mean) <= rope), float(self.mean > rope)
+        below, up_to = (
+            float(stats.t.cdf((edge - self.mean) / self.standard_error, self.degrees)) for edge in (-rope, rope)
+        )
+        return below, up_to - below, 1 - up_to
 
 
 def corrected_difference(differences: Sequence[float] | np.ndarray, test_share: float) -> Difference:

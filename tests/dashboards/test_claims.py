@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboards.claims import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Claim, check_claims
-from dashboards.comparisons import TEST, differences_frame, verdicts
+from dashboards.comparisons import FOLDS, TEST, differences_frame, pair_verdicts
 from dashboards.efficiency import efficiency_frame
 from dashboards.records import SweepRecords, read_sweep
 from sweep.store.home import Home
@@ -28,9 +28,11 @@ def find(claims: dict[str, Claim], words: str) -> Claim:
 
 def changed(sweep: SweepRecords, column: str, methods: str, by: float) -> SweepRecords:
     """The same sweep with a column of some methods' results moved."""
-    results = sweep.results.copy()
-    results.loc[results["method"].str.startswith(methods), column] += by
-    return replace(sweep, results=results, rows=results.to_dict("records"))
+    moved = [
+        replace(row, **{column: getattr(row, column) + by}) if row.method.startswith(methods) else row
+        for row in sweep.rows
+    ]
+    return replace(sweep, rows=moved)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_one_split_is_not_enough_to_judge_a_difference(tmp_path: Path) -> None:
 def test_with_nothing_finished_every_claim_is_untested(tmp_path: Path) -> None:
     ledger = fill(Home(tmp_path), "none", methods=PAIRED, keep=0.0)
     claims = claims_of(read_sweep(ledger, "none"))
-    assert len(claims) == 12
+    assert len(claims) == 13
     assert {claim.verdict for claim in claims.values()} == {NOT_TESTED}
 
 
@@ -92,11 +94,52 @@ def test_theorem_one_is_checked_only_where_its_condition_holds(paired: SweepReco
     assert find(claims_of(outside), "Theorem 1").verdict == NOT_TESTED
 
 
-def test_differences_are_judged_by_test_parts_and_by_folds(paired: SweepRecords) -> None:
+def test_any_two_methods_are_compared_and_every_pair_counts_for_holm(paired: SweepRecords) -> None:
     frame = differences_frame(paired)
-    assert len(frame) == 3 * 2 * 3  # pairs, bases, two datasets and all
-    assert set(frame["n"]) == {3, 9, 6, 18}
+    assert len(frame) == 2 * 15  # two datasets, six methods
+    assert set(frame["n"]) == {3}
+    assert set(frame["basis"]) == {TEST}
     assert (frame["p_holm"] >= frame["p"]).all()
-    sentences = verdicts(frame)
+    one = frame[frame["dataset"] == "act"]
+    assert one["p_holm"].min() == pytest.approx(15 * one["p"].min())
+    assert (frame["difference"] >= 0).all()  # the better one stands first
+    chances = frame[["p_first_better", "p_equivalent", "p_second_better"]]
+    assert chances.sum(axis=1).to_numpy() == pytest.approx(1.0)
+
+
+def test_the_pairs_of_the_paper_get_a_sentence_each(paired: SweepRecords) -> None:
+    sentences = pair_verdicts(paired)
     assert len(sentences) == 3
     assert all(s.endswith(f"[all, {TEST}]") for s in sentences)
+
+
+def test_with_one_split_the_folds_decide_also_of_a_path(tmp_path: Path) -> None:
+    ledger = fill(Home(tmp_path), "one", methods=["mdml-csfn", "pdml-sfn", "my-nca"], search="path")
+    frame = differences_frame(read_sweep(ledger, "one"))
+    assert len(frame) == 3
+    assert set(frame["basis"]) == {FOLDS}
+    assert set(frame["n"]) == {3}
+
+
+def test_a_score_where_smaller_is_better_turns_the_comparison_round(tmp_path: Path) -> None:
+    ledger = fill(Home(tmp_path), "bs", methods=["mdml-csfn", "euc"], splits=3, score="balance_score", maximize=False)
+    sweep = read_sweep(ledger, "bs")
+    assert sweep.ranked() == ["mdml-csfn", "euc"]
+    (row,) = differences_frame(sweep).to_dict("records")
+    assert row["first"] == "mdml-csfn"
+    assert row["difference"] < 0
+    assert row["p_first_better"] > row["p_second_better"]
+
+
+def test_a_gamma_at_the_edge_of_the_grid_is_said(paired: SweepRecords) -> None:
+    assert find(claims_of(paired), "inside the grid").verdict == REPRODUCED
+    moved = [replace(row, edge="gamma=0.001 lowest") for row in paired.rows]
+    claim = find(claims_of(replace(paired, rows=moved)), "inside the grid")
+    assert claim.verdict == NOT_REPRODUCED
+    assert "36 of 36" in claim.evidence
+
+
+def test_the_path_is_an_arm_of_its_own(on_path: SweepRecords) -> None:
+    claims = claims_of(on_path)
+    assert find(claims, "whole path of gamma").verdict == REPRODUCED
+    assert find(claims, "tuning them takes less time").verdict == NOT_TESTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from dashboards.efficiency import (
 )
 from dashboards.records import SweepRecords, read_sweep
 from sweep.store.home import Home
-from sweep.store.ledger import Failure
+from sweep.store.rows import Failure
 from tests.dashboards.synthetic import fill
 
 
@@ -37,15 +38,16 @@ def test_the_totals_are_the_ledgers(paired: SweepRecords) -> None:
     last = efficiency_frame(paired).iloc[-1]
     tuning = paired.fits[paired.fits["fold"].notna()]
     nonconvex = tuning["method"].str.startswith("pdml")
-    assert last["nonconvex_seconds"] == pytest.approx(tuning.loc[nonconvex, "solve"].sum())
-    assert last["convex_seconds"] == pytest.approx(tuning.loc[~nonconvex, "solve"].sum())
+    assert last["nonconvex_seconds"] == pytest.approx(tuning.loc[nonconvex, "solve_seconds"].sum())
+    assert last["convex_seconds"] == pytest.approx(tuning.loc[~nonconvex, "solve_seconds"].sum())
     assert last["nonconvex_fits"] == tuning.loc[nonconvex, "restarts"].sum()
 
 
 def test_wasted_seconds_and_the_cost_stand_apart(tmp_path: Path) -> None:
     home = Home(tmp_path)
     ledger = fill(home, "one", methods=["mdml-csfn"])
-    ledger.fail("one", Failure("k", "label", "mdml-csfn", 1, "out of memory", "boom", "", 90.0, False, 0.0))
+    failure = Failure("k", "digits", 0, "mdml-csfn", "label", 1, "out of memory", "boom", "", 90.0, False, 0.0)
+    ledger.fail("one", failure)
     frame = seconds_frame(read_sweep(ledger, "one"), price=2.0)
     row = frame.loc["mdml-csfn"]
     assert row["wasted"] == 90
@@ -65,9 +67,9 @@ def test_score_over_hours_ends_at_the_chosen_trial_and_at_the_whole_cost(paired:
     curves = score_over_hours(paired)
     one = curves[(curves["dataset"] == "act") & (curves["method"] == "pdml-vnd")]
     assert len(one) == 24
-    assert one["cv_auc"].is_monotonic_increasing
+    assert one["score"].is_monotonic_increasing
     rows = paired.results[(paired.results["dataset"] == "act") & (paired.results["method"] == "pdml-vnd")]
-    assert one["cv_auc"].iloc[-1] == pytest.approx(rows["cv_auc"].mean())
+    assert one["score"].iloc[-1] == pytest.approx(rows["cv_score"].mean())
     assert one["hours"].iloc[-1] * 3600 == pytest.approx(rows["tuning_seconds"].mean())
 
 
@@ -79,21 +81,46 @@ def test_best_of_all_restarts_is_the_one_with_the_lowest_objective(paired: Sweep
     for study in studies:
         assert study.refit is not None
         record = study.refit[1]
-        expected.append(record.scores["restart_auc"][int(np.argmin(record.fit["restart_objectives"]))])
+        assert record.scores.restart_auc is not None
+        assert record.fit.restart_objectives is not None
+        expected.append(record.scores.restart_auc[int(np.argmin(record.fit.restart_objectives))])
     of_all = curves[(curves["dataset"] == "act") & (curves["method"] == "pdml-sfn") & (curves["m"] == 5)]
     assert of_all["auc"].item() == pytest.approx(np.mean(expected))
 
 
 @pytest.mark.parametrize("column", ["algorithm", "mode", "gpu"])
 def test_times_of_unlike_fits_are_refused_not_compared(paired: SweepRecords, column: str) -> None:
-    rows = [dict(row) for row in paired.rows]
-    rows[0][column] = "another"
-    mixed = replace(paired, rows=rows)
+    changed: dict[str, Any] = {column: "another"}
+    mixed = replace(paired, rows=[replace(paired.rows[0], **changed), *paired.rows[1:]])
     assert f"differ in {column}" in refusal(mixed)
     assert efficiency_frame(mixed).empty
     assert refusal(paired) == ""
 
 
 def test_a_method_outside_the_pairs_may_run_elsewhere(paired: SweepRecords) -> None:
-    on_cpu = dict(paired.rows[0]) | {"method": "ilhd", "gpu": "None"}
+    on_cpu = replace(paired.rows[0], method="ilhd", gpu=None)
     assert refusal(replace(paired, rows=[*paired.rows, on_cpu])) == ""
+
+
+def test_the_path_stands_beside_the_grids_as_a_third_arm(on_path: SweepRecords) -> None:
+    frame = efficiency_frame(on_path)
+    assert set(frame["search"]) == {"path"}
+    last = frame.iloc[-1]
+    assert last["convex_fits"] == 3 * 2 * 3  # pairs, splits, folds: one path each
+    assert last["nonconvex_fits"] == 3 * 2 * 360
+    assert last["low"] < last["total_ratio"] < last["high"]
+
+
+def test_a_path_is_one_point_of_score_over_hours(on_path: SweepRecords) -> None:
+    curves = score_over_hours(on_path)
+    one = curves[curves["method"] == "mdml-csfn"]
+    assert list(one["search"]) == ["path"]
+    rows = on_path.results[on_path.results["method"] == "mdml-csfn"]
+    assert one["score"].item() == pytest.approx(rows["cv_score"].mean())
+    assert one["hours"].item() * 3600 == pytest.approx(rows["tuning_seconds"].mean())
+
+
+def test_methods_that_are_not_ours_have_their_cost_too(tmp_path: Path) -> None:
+    frame = seconds_frame(read_sweep(fill(Home(tmp_path), "own", methods=["euc", "my-nca"]), "own"))
+    assert list(frame.index) == ["euc", "my-nca"]
+    assert frame.loc["my-nca", "fits"] == 10

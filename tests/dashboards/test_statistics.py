@@ -60,6 +60,26 @@ def test_equal_scores_everywhere_are_no_difference() -> None:
     assert corrected_difference([0.0, 0.0, 0.0], 0.4).p == 1.0
 
 
+def test_the_bayesian_test_integrates_its_posterior() -> None:
+    """Against the definition: Student's density around the mean, scale (1/n + rho/(1-rho)) s^2, rho = 0.3."""
+    differences = np.array([0.004, 0.012, -0.002, 0.009, 0.015])
+    n, rho = len(differences), 0.3
+    scale = math.sqrt((1 / n + rho / (1 - rho)) * differences.var(ddof=1))
+    grid = np.linspace(-1, 1, 2_000_001)
+    density = stats.t.pdf((grid - differences.mean()) / scale, n - 1) / scale
+    step = grid[1] - grid[0]
+    expected = [density[part].sum() * step for part in (grid < -0.01, abs(grid) <= 0.01, grid > 0.01)]
+    found = corrected_difference(differences, rho / (1 - rho)).chances(0.01)
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert sum(found) == pytest.approx(1)
+
+
+def test_equal_methods_are_practically_equal_and_unrepeated_ones_unknown() -> None:
+    assert corrected_difference([0.0, 0.0], 0.4).chances() == (0.0, 1.0, 0.0)
+    assert corrected_difference([0.2, 0.2], 0.4).chances() == (0.0, 0.0, 1.0)
+    assert all(math.isnan(chance) for chance in corrected_difference([0.2], 0.4).chances())
+
+
 def test_datasets_are_averaged_as_independent() -> None:
     pooled = over_datasets([Difference(0.02, 0.01, 5, 4), Difference(0.04, 0.01, 5, 4)])
     assert pooled.mean == pytest.approx(0.03)
