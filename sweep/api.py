@@ -255,6 +255,7 @@ def _drive(
     _say_after(driver, home, display, tally)
     if recorder is not None:
         recorder.finish()
+    _mirror(made, home, display)
     for key in dict.fromkeys(ledger.altered):
         display.note(f"damaged record {key} was found and computed again")
     _write_final_state(home, display, driver)
@@ -350,6 +351,22 @@ def _say_after(driver: Driver, home: Home, display: Display, tally: Tally) -> No
         low, expected, high = map(duration, predicted)
         took = duration(driver.seconds)
         display.note(f"predicted {expected} ({low} to {high}) on {driver.workers} workers, took {took}")
+
+
+def _mirror(plan: Plan, home: Home, display: Display) -> None:
+    """Copy adaptive studies to where the sweep file wants to see them; the sweep does not depend on the copy."""
+    search = plan.spec.search
+    if isinstance(search, str) or search.optuna.storage is None:
+        return
+    from sweep.studies.adaptive import AdaptiveStudy, open_storage
+
+    try:
+        storage = open_storage(search.optuna.storage, home.folder / "optuna")
+        for study in plan.studies:
+            if isinstance(study, AdaptiveStudy):
+                study.mirror(storage)
+    except (UserError, OSError) as error:
+        display.note(f"{error}; the sweep itself is complete without it")
 
 
 def _write_final_state(home: Home, display: Display, driver: Driver) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import optuna
@@ -30,6 +31,7 @@ from sweep.fits import FitSpec, Select, Trial, choose, mean
 from sweep.seeds import derive_seed
 from sweep.studies.base import Size, Told
 from sweep.studies.spec import Optuna, Range
+from sweep.urls import expanded
 
 Observations = Mapping[Trial, Mapping[int, float]]
 
@@ -237,8 +239,8 @@ class AdaptiveStudy:
     def _fit(self, trial: Trial, fold: int | None, restarts: int | None = None) -> FitSpec:
         return replace(self.template, trial=trial, fold=fold, restarts=restarts or self.template.restarts)
 
-    def mirror(self, storage: str) -> None:
-        """Write the study as it stands into an Optuna storage, for optuna-dashboard and the like."""
+    def mirror(self, storage: Any) -> None:
+        """Write the study as it stands into an Optuna storage or its URL, for optuna-dashboard and the like."""
         name = "/".join(map(str, self.template.study))
         try:
             with_name = [s.study_name for s in optuna.get_all_study_summaries(storage)]
@@ -248,6 +250,16 @@ class AdaptiveStudy:
             kept.add_trials([t for t in self._study.trials if t.state.is_finished()])
         except Exception as error:  # whatever the storage's driver raises: the sweep does not depend on it
             raise UserError(f"search.optuna.storage: cannot write the study: {type(error).__name__}") from None
+
+
+def open_storage(setting: str, folder: Path) -> Any:
+    """Where studies are mirrored: a journal file in a folder, or a database by URL."""
+    if setting != "journal":
+        return expanded(setting)
+    from optuna.storages.journal import JournalFileBackend
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return optuna.storages.JournalStorage(JournalFileBackend(str(folder / "studies.journal")))
 
 
 def search_space(values: Mapping[str, Sequence[Any] | Range]) -> dict[str, BaseDistribution]:
