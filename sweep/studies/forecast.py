@@ -1,8 +1,8 @@
 """How long a sweep will take: what its fits should cost, and the schedule simulated.
 
 Seconds of a fit are predicted, per dataset and method, from those that are known: linear in the logarithms of gamma,
-rank and seconds, corrected by the nearest known setting. A method of which nothing is known is taken for the mean of the
-others of its family, with a wider interval.
+rank and seconds, corrected by the nearest known setting. A method of which nothing is known is taken for the mean of
+the others of its family, with a wider interval.
 """
 
 from __future__ import annotations
