@@ -7,10 +7,11 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 QUICK := not slow and not bench and not chaos and not cluster
 
-.PHONY: quickstart test test-slow bench chaos cluster-test lint format clean
+.PHONY: quickstart test test-slow simulate bench chaos cluster-test lint format wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
+	@echo "To type sweep without its folder: . $(BIN)/activate"
 
 # tests/conftest.py orders the files. One thread each: the threads of several BLAS would wait for one another.
 test: export OMP_NUM_THREADS := 1
@@ -20,6 +21,10 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow"
+
+# Seeded schedules of crashes, losses and damage; COUNT=500 FIRST=0 make simulate for others.
+simulate: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.sweep.engine.simulation --count $(or $(COUNT),10000) --first $(or $(FIRST),0)
 
 bench: $(VENV)/.installed-dev
 	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
