@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,14 @@ def records(home: Path, sweep: str) -> dict[str, Any]:
     found = {}
     for spec, record in ledger.records(sweep):
         # `params` names the device that was asked for.
-        found[spec.key] = record.scores, {name: v for name, v in record.fit.items() if name != "params"}
+        found[spec.key] = record.scores, replace(record.fit, params={})
     ledger.close()
     return found
 
 
 def hosts_used(home: Path, sweep: str) -> set[str]:
     ledger = Ledger(Home(home).ledger_url)
-    found = {record.place["host"] for _, record in ledger.records(sweep)}
+    found = {record.place.host for _, record in ledger.records(sweep)}
     ledger.close()
     return found
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,18 @@ import psutil
 import pytest
 
 from sweep.cli import main
-from sweep.engine.executors import Finished, InlineExecutor
+from sweep.engine.executors import Finished, InlineExecutor, Job
 from sweep.engine.ray_executor import RayExecutor, gpu_models
 from sweep.engine.whereabouts import announced
-from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
+from sweep.fits import FitOutcome, FitRecord, FitSpec, Help, Place, Scores, Seconds, Solved, SplitData
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger, open_ledger
 from sweep.store.results import result_rows
+from tests.sweep.conftest import NO_MLFLOW
 from tests.sweep.engine.chaos import Pool, kill_worker, start
-from tests.sweep.engine.test_driver import BreakingExecutor, CountingExecutor, run, scores
+from tests.sweep.engine.test_driver import BreakingExecutor, CountingExecutor, one_fold, run, scores
 from tests.sweep.engine.test_kill import committed, state, wait_for
 
-NO_MLFLOW = {"tracking": {"mlflow": "none"}}
 SLOW = {"algorithm": "paper", "settings": {"n_pairs": 200, "max_iter": 1500}, "methods": ["mdml-csfn"]} | NO_MLFLOW
 
 
@@ -62,7 +62,7 @@ def test_a_killed_worker_costs_one_attempt(sweep_file: Any, tmp_path: Path) -> N
     assert (failure.kind, failure.final) == ("lost worker", False)
     assert 0 < failure.seconds < time.monotonic() - began
     (row,) = result_rows(ledger.records("tiny"), ledger.failures("tiny"))
-    assert row["wasted_seconds"] == failure.seconds
+    assert row.wasted_seconds == failure.seconds
     assert {record.attempts for spec, record in ledger.records("tiny") if spec.key == failure.key} == {2}
 
 
@@ -105,7 +105,7 @@ def test_a_lost_head_is_said_and_a_new_cluster_goes_on(
     assert state(home) == state(calm)
 
 
-def hungry_fit(spec: FitSpec, data: SplitData, order: Any, warm: Any = None) -> FitOutcome:
+def hungry_fit(spec: FitSpec, data: SplitData, order: Any, help: Help) -> FitOutcome:
     """A fit in a process that may have 500 MB more: 3,000 blocks fit in only if they are small, ten times that never.
 
     The kernel keeps the limit; a limit on the machine's memory would hit whoever else works there.
@@ -114,16 +114,18 @@ def hungry_fit(spec: FitSpec, data: SplitData, order: Any, warm: Any = None) -> 
 
     from solvers.backend import block_bytes, small_blocks
 
-    with announced(spec.key, spec.label, order.gpus), small_blocks() if order.lean else contextlib.nullcontext():
+    with announced(spec.key, spec.label, order.gpus), small_blocks() if help.lean else contextlib.nullcontext():
         time.sleep(0.3)
-        blocks = 3_000 if spec.gamma == 0.01 else 30_000
+        blocks = 3_000 if spec.trial.get("gamma") == 0.01 else 30_000
         resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 500_000_000, -1))
         try:
             np.empty(blocks * block_bytes(np), dtype=np.uint8)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
-        record = FitRecord(spec.key, {"auc_all": 0.5}, {"objective": 1.0}, {"solve": 0.1}, {"host": "h"}, time.time())
-        return FitOutcome(record, {})
+        record = FitRecord(
+            spec.key, Scores(auc_all=0.5), Solved(objective=1.0), Seconds(solve=0.1), Place(host="h"), time.time(), 0.5
+        )
+        return FitOutcome(record)
 
 
 @pytest.mark.serial
@@ -138,7 +140,7 @@ def test_a_host_out_of_memory_is_retried_once_in_small_blocks_then_given_up(tmp_
     assert {f.kind for f in failures} == {"out of memory"}
     assert all(0.3 <= f.seconds < 30 for f in failures)
     for gamma, finals in (("0.01", [False]), ("0.1", [False, True])):
-        for fold in ("1/2", "2/2"):
+        for fold in (0, 1):
             ends = [f.final for f in failures if f.label.endswith(f"gamma={gamma} fold {fold}")]
             assert ends == finals
     assert {record.attempts for _, record in ledger.records("tiny")} == {2}
@@ -148,15 +150,12 @@ def test_memory_is_saved_on_the_second_attempt(tmp_path: Path) -> None:
     leans: list[bool] = []
 
     class Watching(BreakingExecutor):
-        def submit(self, spec: FitSpec, data: SplitData, *, warm: Any = None, lean: bool = False) -> None:
-            if chosen(spec):
-                leans.append(lean)
-            super().submit(spec, data, warm=warm, lean=lean)
+        def submit(self, job: Job) -> None:
+            if one_fold(job.spec):
+                leans.append(job.help.lean)
+            super().submit(job)
 
-    def chosen(spec: FitSpec) -> bool:
-        return spec.method == "mdml-csfn" and spec.gamma == 0.1 and spec.fold == 1
-
-    tally, _ = run(Home(tmp_path), Watching(Counter(), "out of memory", 1, chosen))
+    tally, _ = run(Home(tmp_path), Watching(Counter(), "out of memory", 1, one_fold), methods=["mdml-csfn"])
     assert leans == [False, True]
     assert tally.failed == 0
 
@@ -246,7 +245,7 @@ def test_a_clock_that_runs_backwards_changes_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr(time, "time", backwards)
     _, ledger = run(Home(tmp_path / "b"), InlineExecutor())
     assert scores(ledger) == scores(expected)
-    assert all(seconds >= 0 for _, record in ledger.records("tiny") for seconds in record.seconds.values())
+    assert all(seconds >= 0 for _, record in ledger.records("tiny") for seconds in asdict(record.seconds).values())
 
 
 def test_mlflow_dead_until_the_end_is_caught_up_with_later(sweep_file: Any, tmp_path: Path) -> None:
@@ -266,7 +265,7 @@ def test_mlflow_dead_until_the_end_is_caught_up_with_later(sweep_file: Any, tmp_
 def test_a_budget_stops_cleanly_and_more_of_it_goes_on(sweep_file: Any, tmp_path: Path) -> None:
     home = tmp_path / "home"
     stopped = sweep(sweep_file(budget={"gpu_hours": 1e-6}, **NO_MLFLOW), home, "--address", "inline")
-    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.returncode == 3, stopped.stderr
     assert "budget.gpu_hours: 1e-06 is used up" in stopped.stderr
     some = committed(home)
     assert 0 < len(some) < 14
@@ -280,7 +279,7 @@ def test_wasted_seconds_are_charged_to_the_method_that_caused_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def chosen(spec: FitSpec) -> bool:
-        return spec.method == "mdml-csfn" and spec.gamma == 0.1 and spec.fold == 1 and spec.split == 1
+        return one_fold(spec) and spec.split == 1
 
     run(Home(tmp_path), BreakingExecutor(Counter(), "lost worker", 2, chosen), splits=2)
     capsys.readouterr()
@@ -288,7 +287,7 @@ def test_wasted_seconds_are_charged_to_the_method_that_caused_them(
     wasted = {(row["method"], row["split"]): row["wasted_seconds"] for row in json.loads(capsys.readouterr().out)}
     assert wasted == {("mdml-csfn", 0): 0, ("mdml-csfn", 1): 1.0, ("pdml-sfn", 0): 0, ("pdml-sfn", 1): 0}
     assert main(["compare", "tiny", "--home", str(tmp_path)]) == 0
-    assert "wasted seconds" in capsys.readouterr().out
+    assert "wasted s" in capsys.readouterr().out
     assert main(["report", "tiny", "--home", str(tmp_path)]) == 0
     table = pd.read_csv(tmp_path / "reports" / "tiny-files" / "seconds.csv", index_col="method")
     assert table["wasted"].to_dict() == {"mdml-csfn": 1.0, "pdml-sfn": 0.0, "all methods": 1.0}
@@ -301,7 +300,7 @@ class TwoModels(InlineExecutor):
         (end,) = super().wait(seconds)
         assert end.outcome is not None
         record = end.outcome.record
-        place = record.place | {"gpu": "A100" if end.spec.fold else "H100"}
+        place = replace(record.place, gpu="A100" if end.spec.fold else "H100")
         return [replace(end, outcome=replace(end.outcome, record=replace(record, place=place)))]
 
 

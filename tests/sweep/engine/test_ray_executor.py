@@ -11,27 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sweep.engine.executors import Job
 from sweep.engine.ray_executor import RayExecutor
-from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
-from tests.sweep.store.test_ledger import spec
+from sweep.fits import FitOutcome, FitRecord, FitSpec, Help, Place, Scores, Seconds, Solved, SplitData
+from tests.sweep.studies.playing import template
 
 pytestmark = pytest.mark.serial
 
 
-def probe(fit: FitSpec, data: SplitData, order: Any, warm: Any = None) -> FitOutcome:
+def probe(fit: FitSpec, data: SplitData, order: Any, help: Help) -> FitOutcome:
     """Report what a task sees instead of fitting."""
     import ray
 
     began = time.time()
     time.sleep(0.3)
-    place = {
-        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    seen = {
         "given": ",".join(map(str, ray.get_gpu_ids())),
-        "pid": os.getpid(),
         "writable": bool(data.X_train.flags.writeable),
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }
-    return FitOutcome(FitRecord(fit.key, {"auc_all": 0.5}, {}, {"solve": time.time() - began}, place, began), {})
+    place = Place(pid=os.getpid(), visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    seconds = Seconds(solve=time.time() - began)
+    return FitOutcome(FitRecord(fit.key, Scores(auc_all=0.5), Solved(params=seen), seconds, place, began, 0.5))
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +48,12 @@ def outcomes() -> list[tuple[FitSpec, FitRecord]]:
         executor = RayExecutor(cluster.address, gpus_per_fit=1, function=probe)
         zeros = np.zeros((4, 2)), np.zeros(4, dtype=int)
         data = SplitData(*zeros, *zeros, fold_of=np.zeros(4, dtype=int), class_sizes=np.array([4]))
-        waiting = [replace(spec(), seed=k, method="ilhd" if k % 4 == 3 else "mdml-csfn") for k in range(16)]
+        waiting = [replace(template(), seed=k, method="ilhd" if k % 4 == 3 else "mdml-csfn") for k in range(16)]
         found = []
         assert executor.slots == 4
         while waiting or len(found) < 16:
             while waiting and executor.room > 0:
-                executor.submit(waiting.pop(), data)
+                executor.submit(Job(waiting.pop(), lambda: data))
             for finished in executor.wait(1.0):
                 assert finished.outcome is not None, finished.message
                 found.append((finished.spec, finished.outcome.record))
@@ -64,23 +65,23 @@ def outcomes() -> list[tuple[FitSpec, FitRecord]]:
 
 def test_a_gpu_fit_sees_exactly_its_own_device(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
     on_gpu = [record for fit, record in outcomes if fit.method != "ilhd"]
-    assert {record.place["visible"] for record in on_gpu} <= {"0", "1", "2", "3"}
-    assert len({record.place["visible"] for record in on_gpu}) > 1
-    assert all(record.place["visible"] == record.place["given"] for record in on_gpu)
+    assert {record.place.visible_devices for record in on_gpu} <= {"0", "1", "2", "3"}
+    assert len({record.place.visible_devices for record in on_gpu}) > 1
+    assert all(record.place.visible_devices == record.fit.params["given"] for record in on_gpu)
 
 
 def test_two_fits_never_share_a_device_at_a_time(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
     on_gpu = sorted((r for fit, r in outcomes if fit.method != "ilhd"), key=lambda r: r.started)
     for earlier, later in itertools.pairwise(on_gpu):
-        overlap = later.started < earlier.started + earlier.seconds["solve"] - 0.01
-        assert not (overlap and later.place["visible"] == earlier.place["visible"])
+        overlap = later.started < earlier.started + earlier.seconds.solve - 0.01
+        assert not (overlap and later.place.visible_devices == earlier.place.visible_devices)
 
 
 def test_a_cpu_fit_sees_no_gpu(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
-    assert {record.place["visible"] for fit, record in outcomes if fit.method == "ilhd"} == {""}
+    assert {record.place.visible_devices for fit, record in outcomes if fit.method == "ilhd"} == {""}
 
 
 def test_data_is_shared_read_only_and_processes_are_reused(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
-    assert not any(record.place["writable"] for _, record in outcomes)
-    assert len({record.place["pid"] for _, record in outcomes}) < len(outcomes)
-    assert {record.place["threads"] for _, record in outcomes} == {"1"}
+    assert not any(record.fit.params["writable"] for _, record in outcomes)
+    assert len({record.place.pid for _, record in outcomes}) < len(outcomes)
+    assert {record.fit.params["threads"] for _, record in outcomes} == {"1"}
