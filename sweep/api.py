@@ -30,7 +30,7 @@ from sweep.store.rows import Failure
 from sweep.studies.base import Told
 from sweep.studies.forecast import Costs, Forecast, forecast, pilot_studies
 from sweep.studies.plan import Given, Plan, Refusal, Standing, make_plan, standing
-from sweep.studies.spec import Budget, SweepSpec
+from sweep.studies.spec import Budget, MethodEntry, SweepSpec
 from sweep.studies.sweepfile import folder_of, load_spec, renamed, validated
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _method_values(method: Any, estimators: dict[str, Any]) -> Any:
         return method
     values = dict(method) if isinstance(method, Mapping) else {"estimator": method}
     estimator = values.get("estimator")
-    if estimator is None or isinstance(estimator, str) or hasattr(method, "model_fields"):
+    if estimator is None or isinstance(estimator, str) or isinstance(method, MethodEntry):
         return method
     name = values.get("name") or type(estimator).__name__.lower()
     if name in estimators:

@@ -11,12 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
-    """Rows as aligned text, one line each; on a terminal, long texts are cut to its width."""
+def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", optional: Sequence[str] = ()) -> None:
+    """Rows as aligned text, one line each; on a terminal, long texts are cut to its width.
+
+    Where it is too narrow, columns of `optional` are left out, the first of them first.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    for column in optional:
+        if _width(rows) > table_width():
+            rows = [{name: value for name, value in row.items() if name != column} for row in rows]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for column in rows[0] if rows else ("nothing here yet",):
         numeric = any(_is_number(row[column]) for row in rows)
@@ -28,6 +34,12 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
         sys.stdout.write(f"{title}\n")
     console.print(table)
     sys.stdout.flush()
+
+
+def _width(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Columns that a table takes, two between any two of its own."""
+    widths = [max(len(name), *(len(_cell(row[name])) for row in rows)) for name in (rows[0] if rows else ())]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def table_width() -> int:

@@ -44,7 +44,7 @@ def print_results(name: str, rows: Sequence[ResultRow]) -> None:
         of_dataset = [row for row in rows if row.dataset == dataset]
         score, splits = of_dataset[0].score, len({row.split for row in of_dataset})
         title = f"{name}: {dataset}, {splits} split{'s' * (splits > 1)}; tuned by {score}; scores of the test part"
-        print_table(summary(of_dataset), title=title)
+        print_table(summary(of_dataset), title=title, optional=("balance", "cv", "vectors"))
         for line in _warnings(of_dataset):
             print_line(line)
 
