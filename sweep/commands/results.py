@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 from sweep import exits
@@ -31,18 +34,23 @@ def run(options: Namespace) -> int:
     from sweep.commands.tables import print_results
 
     found = open_run(options.name, options.home)
-    if options.format == "table" and not (options.fits or options.wide):
+    if options.format == "table" and not (options.fits or options.wide or options.output):
         print_results(found.name, found.rows)
         return exits.DONE
+    if options.format == "parquet":
+        _write_parquet(found.fits if options.fits else found.results, options.output)
+        return exits.DONE
     rows: list[Any] = found.fits.to_dict("records") if options.fits else result_dicts(found)
-    if options.format == "parquet" or options.output:
-        _write_file(found.fits if options.fits else found.results, options)
-    elif options.format == "json":
-        print_json([_plain(row) for row in rows])
-    elif options.format == "csv":
-        write_csv(rows)
-    else:
-        print_table(rows)
+    with contextlib.ExitStack() as stack:
+        if options.output:
+            file = stack.enter_context(Path(options.output).expanduser().open("w", encoding="utf-8", newline=""))
+            stack.enter_context(contextlib.redirect_stdout(file))
+        if options.format == "json":
+            print_json([_plain(row) for row in rows])
+        elif options.format == "csv":
+            write_csv(rows)
+        else:
+            print_table(rows)
     return exits.DONE
 
 
@@ -69,18 +77,12 @@ def result_dicts(run: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _write_file(frame: Any, options: Namespace) -> None:
-    if options.output is None and sys.stdout.isatty():
+def _write_parquet(frame: Any, output: str | None) -> None:
+    if output is None and sys.stdout.isatty():
         raise UserError("--format parquet: not for a terminal; name a file with -o, or redirect stdout")
-    target = options.output or sys.stdout.buffer
     if "params" in frame:
-        frame = frame.assign(params=[str(dict(value)) for value in frame["params"]])
-    if options.format == "parquet":
-        frame.to_parquet(target, index=False)
-    elif options.format == "json":
-        frame.to_json(target, orient="records", indent=2)
-    else:
-        frame.to_csv(target, index=False)
+        frame = frame.assign(params=[json.dumps(dict(value)) for value in frame["params"]])
+    frame.to_parquet(Path(output).expanduser() if output else sys.stdout.buffer, index=False)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
