@@ -173,8 +173,8 @@ def trials_figure(sweep: SweepRecords) -> Parallel:
     return Parallel(
         "trials",
         "Every trial",
-        "One line per setting, mean over folds and splits; point at a line or a method to bring it out. A method that "
-        f"does not tune gamma or rank crosses that axis at “none”.{cut}",
+        "One line per setting, mean over folds and splits; point at where a line crosses an axis to bring its method "
+        f"out. A method that does not tune gamma or rank crosses that axis at “none”.{cut}",
         axes,
         [str(method) for method in trials["method"]],
         missing="no tuning fit of a grid or a search has finished",

@@ -35,6 +35,7 @@ def serve_live(
     host: str = "127.0.0.1",
     port: int = 8899,
     note: Callable[[str], None] = _note,
+    command: str = "",
 ) -> int:
     """Serve the page until Ctrl-C; returns the exit code of a command.
 
@@ -42,8 +43,9 @@ def serve_live(
     ----------
     read : the sweep as it stands, asked for again and again.
     home : where the arrays of refits lie, if `read` does not bring them.
+    command : as in `write_report`.
     """
-    with LivePage(host, port) as page:
+    with LivePage(host, port, command) as page:
         note(f"{page.url} shows the sweep while it runs; Ctrl-C ends this")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
@@ -62,12 +64,12 @@ def _with_arrays(sweep: SweepRecords, home: Home | None) -> SweepRecords:
 class LivePage:
     """A server on loopback that hands out the latest page, and nothing else."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, command: str = "") -> None:
         if not ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
             raise UserError(f"report --live: expected a loopback address, got {host}; use an SSH tunnel from elsewhere")
         if not 0 <= port <= 65535:
             raise UserError(f"report --live: expected a port from 0 to 65535, got {port}")
-        self._page = (b"", "")
+        self._command, self._page = command, (b"", "")
         self._ready = threading.Event()
         try:
             self._server = ThreadingHTTPServer((host, port), self._handler())
@@ -89,7 +91,7 @@ class LivePage:
 
     def show(self, sweep: SweepRecords) -> None:
         """Make the page of a sweep; readers see it at their next look."""
-        text = render(sweep, build(sweep), live=_SECONDS)
+        text = render(sweep, build(sweep), live=_SECONDS, command=self._command)
         # The minute at which it was written does not make it another page.
         digest = hashlib.sha256(re.sub("<time>.*?</time>", "", text).encode()).hexdigest()
         self._page = (text.encode(), f'"{digest[:32]}"')

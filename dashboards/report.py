@@ -29,7 +29,13 @@ _SHOWN_DIFFERENCES = 10  # more are folded
 
 
 def write_report(
-    home: Home, ledger: Ledger, name: str, output: Path | None = None, *, price: float | None = None
+    home: Home,
+    ledger: Ledger,
+    name: str,
+    output: Path | None = None,
+    *,
+    price: float | None = None,
+    command: str = "",
 ) -> list[Path]:
     """Write the page and the files beside it; returns all paths, the page first.
 
@@ -38,6 +44,7 @@ def write_report(
     output : the HTML file; under the home's `reports` if not given. Tables and figures go to a folder
         next to it, named after it.
     price : of one device-hour, in whatever currency; adds the cost.
+    command : computes a fit again, with `{key}` in the place of its key; empty if there is none.
     """
     page = output or home.folder / "reports" / f"{name}.html"
     folder = page.with_name(f"{page.stem}-files")
@@ -49,7 +56,7 @@ def write_report(
         paths += write_table(table, folder)
     for chart in content.charts:
         paths += write_files(chart, folder)
-    page.write_text(render(sweep, content, folder.name), encoding="utf-8")
+    page.write_text(render(sweep, content, folder.name, command=command), encoding="utf-8")
     return paths
 
 

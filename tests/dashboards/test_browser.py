@@ -58,7 +58,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def page(paired_home: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("browser") / "report.html"
-    return write_report(paired_home, Ledger(paired_home.ledger_url), "paired", output)[0]
+    return write_report(paired_home, Ledger(paired_home.ledger_url), "paired", output, command="again {key}")[0]
 
 
 def show(browser: Any, address: str, width: int, scheme: str) -> None:
@@ -87,12 +87,13 @@ def test_the_report_draws_every_chart_without_an_error(browser: Any, page: Path,
     show(browser, page.as_uri(), width, scheme)
     drawn = (
         "return Object.fromEntries(Array.from(document.querySelectorAll('figure'), f => [f.id, {"
-        "marks: f.querySelectorAll('.scatterlayer path, .barlayer path, canvas').length,"
-        "width: f.querySelector('.main-svg').getBoundingClientRect().width}]))"
+        "marks: f.querySelectorAll('.s path, .s circle, .s rect').length,"
+        "width: f.querySelector('svg.panel').getBoundingClientRect().width,"
+        "wrong: f.outerHTML.includes('NaN') || f.outerHTML.includes('undefined')}]))"
     )
     found = browser.execute_script(drawn)
     assert set(found) == {f"figure-{name}" for name in FIGURES}
-    assert not [name for name, chart in found.items() if chart["marks"] < 2 or chart["width"] < 300]
+    assert not [name for name, chart in found.items() if chart["marks"] < 2 or chart["width"] < 300 or chart["wrong"]]
     assert errors(browser) == []
     assert {address for address in requests(browser) if not address.startswith("data:")} == {page.as_uri()}
     # Wide things scroll inside their own boxes, never the page.
@@ -102,10 +103,37 @@ def test_the_report_draws_every_chart_without_an_error(browser: Any, page: Path,
     )
     bright = [sum(map(int, colour[4:-1].split(","))) > 380 for colour in (ink, paper)]
     assert bright == ([True, False] if scheme == "dark" else [False, True])
-    ticks = browser.execute_script(
-        "return Array.from(document.querySelectorAll('.cartesianlayer text'), t => getComputedStyle(t).fill)"
+    texts = browser.execute_script(
+        "return Array.from(document.querySelectorAll('svg.panel text'), t => getComputedStyle(t).fill)"
     )
-    assert set(ticks) == {ink}
+    assert set(texts) == {ink}
+
+
+def test_no_text_of_a_chart_lies_on_another_or_outside(browser: Any, page: Path) -> None:
+    """Titles, ticks and names of every panel, the restart axis among them."""
+    show(browser, page.as_uri(), 1280, "light")
+    clashes = browser.execute_script(
+        """
+        const found = [];
+        for (const svg of document.querySelectorAll("svg.panel")) {
+          if (svg.closest("figure").id === "figure-trials") continue;
+          const [,, width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
+          const upright = svg.querySelectorAll("text:not([transform])");
+          const places = Array.from(upright, text => [text.textContent, text.getBBox()]);
+          for (const [text, box] of places)
+            if (box.x < -1 || box.y < -1 || box.x + box.width > width + 1 || box.y + box.height > height + 1)
+              found.push([svg.getAttribute("aria-label"), text, "outside"]);
+          for (let i = 0; i < places.length; i++) for (let j = i + 1; j < places.length; j++) {
+            const [[a, p], [b, q]] = [places[i], places[j]];
+            const x = Math.min(p.x + p.width, q.x + q.width) - Math.max(p.x, q.x);
+            const y = Math.min(p.y + p.height, q.y + q.height) - Math.max(p.y, q.y);
+            if (x > 1 && y > 3) found.push([svg.getAttribute("aria-label"), a, b]);
+          }
+        }
+        return found;
+        """
+    )
+    assert clashes == []
 
 
 def test_the_tables_show_the_ledgers_numbers(browser: Any, page: Path, paired: Any) -> None:
@@ -118,8 +146,90 @@ def test_the_tables_show_the_ledgers_numbers(browser: Any, page: Path, paired: A
 
     frame = efficiency_frame(paired)
     assert [row[0] for row in rows] == list(frame["dataset"])
-    assert [int(row[3]) for row in rows] == list(frame["convex_fits"])
-    assert [float(row[9]) for row in rows] == pytest.approx(list(frame["total_ratio"]), rel=5e-3)
+    assert [int(row[4].replace(",", "")) for row in rows] == list(frame["convex_fits"])
+    assert [float(row[10]) for row in rows] == pytest.approx(list(frame["total_ratio"]), rel=5e-3)
+
+
+def test_a_number_leads_to_its_fits_and_the_command_that_reruns_one(browser: Any, page: Path, paired: Any) -> None:
+    show(browser, page.as_uri(), 1280, "light")
+    button = browser.find_element("css selector", "#table-results-1-act tbody td button")
+    browser.execute_script("arguments[0].click()", button)
+    method = paired.ranked("act")[0]
+    dialog = browser.find_element("css selector", "dialog[open]")
+    assert dialog.find_element("css selector", "h3").text == f"act, {method}"
+    rows = dialog.find_elements("css selector", "tbody tr")
+    studies = [s for s in paired.studies if (s.dataset, s.method) == ("act", method)]
+    assert len(rows) == sum(len(s.fits) for s in studies)
+    keys = {record.key for s in studies for _, record in s.fits}
+    shown = browser.execute_script(
+        "return Array.from(document.querySelectorAll('dialog tbody tr'), r => r.lastChild.textContent)"
+    )
+    assert set(shown) == keys
+    browser.execute_script("arguments[0].click()", rows[3])
+    assert dialog.find_element("css selector", "code").text == f"again {shown[3]}"
+
+
+def test_pointing_at_a_chart_names_the_series_and_its_values(browser: Any, page: Path) -> None:
+    show(browser, page.as_uri(), 1280, "light")
+    svg = browser.find_element("css selector", "#figure-restarts svg.panel")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", svg)
+    svg.send_keys("\ue014")  # arrow to the right: the next point
+    tip = browser.execute_script("return document.getElementById('tip').textContent")
+    assert re.match(r"pdml-\w+\nrestarts m: 1\ntest AUC of the best of m: 0\.8\d+", tip)
+    raised = browser.execute_script("return document.querySelectorAll('#figure-restarts .s.up').length")
+    assert raised == 2  # the method in the panels of both datasets
+    key = browser.find_element("css selector", "#figure-restarts .legend button")
+    browser.execute_script("arguments[0].click()", key)
+    assert browser.execute_script("return document.querySelectorAll('#figure-restarts .s.off').length") == 2
+
+
+def test_tables_sort_and_filter(browser: Any, page: Path) -> None:
+    show(browser, page.as_uri(), 1280, "light")
+    cells = (
+        "return Array.from(document.querySelectorAll('#table-differences tbody tr'))"
+        ".filter(r => !r.hidden).map(r => Array.from(r.cells, c => c.textContent))"
+    )
+    assert len(browser.execute_script(cells)) == 30
+    browser.execute_script(
+        "document.querySelector('#fold-differences').open = true;"
+        "const box = document.querySelector('#table-differences input'); box.value = 'cvnd pdml-vnd act';"
+        "box.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    (row,) = browser.execute_script(cells)
+    assert row[:3] == ["act", "mdml-cvnd", "pdml-vnd"]
+    browser.execute_script("document.querySelectorAll('#table-seconds thead th')[2].click()")
+    solve = browser.execute_script(
+        "return Array.from(document.querySelectorAll('#table-seconds tbody tr'), r => r.cells[2].textContent)"
+    )
+    values = [float(text.replace(",", "")) for text in solve]
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_live_page_takes_in_what_is_new_and_keeps_what_was_opened(
+    browser: Any, paired: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from dashboards.live import LivePage
+    from dashboards.records import read_sweep
+    from tests.dashboards.synthetic import fill
+
+    part = read_sweep(
+        fill(Home(tmp_path_factory.mktemp("part")), "paired", datasets=("act",), methods=["mdml-csfn"], keep=0.5),
+        "paired",
+    )
+    with LivePage() as served:
+        served.show(part)
+        show(browser, served.url, 1280, "light")
+        wait_for(browser, ["partial:", "live"])
+        browser.execute_script("document.getElementById('fold-provenance').open = true")
+        time.sleep(0.5)  # so that the page knows which version it has
+        served.show(paired)
+        wait_for(browser, ["complete: 1548 tasks"])
+        assert browser.execute_script("return document.getElementById('fold-provenance').open")
+        button = browser.find_element("css selector", "#table-results-1-act tbody td button")
+        browser.execute_script("arguments[0].click()", button)
+        assert browser.find_elements("css selector", "dialog[open] tbody tr")
+        assert {a for a in requests(browser) if a.startswith("http")} == {served.url}
+    assert errors(browser) == []
 
 
 def test_printing_opens_what_is_folded(browser: Any, page: Path) -> None:
