@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from sweep.store.migrations import bring_up_to_date
 from sweep.store.pending import Pending
 from sweep.store.repair import repair, suspect_mark
 from sweep.store.rows import Failure, failure_row, fit_row, is_intact, record_of, scored_by, spec_of
-from sweep.store.tables import failures, fits, insert_new, insert_or_update, members, mlflow_runs, sweeps
+from sweep.store.tables import failures, fits, insert_new, insert_or_update, members, meta, mlflow_runs, sweeps
 from sweep.store.viewing import view_server, view_sqlite
 
 _BATCH = 1000
@@ -79,6 +80,13 @@ class Ledger:
     def database(self) -> Database:
         return self._database
 
+    @cached_property
+    def id(self) -> str:
+        """The name by which others know this ledger: that of its home, so that one that was lost has a successor."""
+        if self._home and self._database.dialect == "sqlite":
+            return self._home
+        return str(self._database.scalar(select(meta.c.value).where(meta.c.name == "id")) or "")
+
     def close(self) -> None:
         """Give the fence back and let go of the database."""
         self.release()
@@ -89,6 +97,7 @@ class Ledger:
         self._ended.set()
         if self._heart is not None:
             self._heart.join()
+            self._heart = None
         if self._held:
             held, self._held = self._held, {}
             with contextlib.suppress(LedgerError):  # it will be taken for gone a little later
@@ -129,6 +138,7 @@ class Ledger:
             time.sleep(self.stale_seconds / 60)
         self._held[name] = taken
         if self._database.shared and self._heart is None:
+            self._ended.clear()
             self._heart = threading.Thread(target=self._beat, name="ledger-heartbeat", daemon=True)
             self._heart.start()
         return taken
@@ -347,6 +357,10 @@ class Ledger:
         r = mlflow_runs.c
         query = select(r.run_key, r.run_id, r.content).where(r.store == store)
         return {row["run_key"]: (row["run_id"], row["content"]) for row in self._database.rows(query)}
+
+    def old_run_ids(self) -> list[str]:
+        """Ids of runs that were recorded before runs said themselves whose they are."""
+        return self._database.column(select(mlflow_runs.c.run_id).where(mlflow_runs.c.run_id != ""))
 
     def remember_run(self, store: str, run_key: str, run_id: str, content: str) -> None:
         values = {"store": store, "run_key": run_key, "run_id": run_id, "content": content}

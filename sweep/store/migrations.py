@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -54,6 +55,11 @@ def bring_up_to_date(database: Database, home: str) -> int:
     return version
 
 
+def meta_rows() -> list[dict[str, str]]:
+    """What a new ledger says of itself: its version, and a name by which others know it."""
+    return [{"name": "schema", "value": str(SCHEMA)}, {"name": "id", "value": uuid.uuid4().hex}]
+
+
 def _upgrade(connection: Connection, home: str) -> int:
     if connection.dialect.name == "postgresql":
         # Two may come at once; the lock goes with the transaction.
@@ -67,7 +73,7 @@ def _upgrade(connection: Connection, home: str) -> int:
         if table.name in old:
             _copy(connection, old[table.name], table, partial(_converted, convert, home))
             old[table.name].drop(connection)
-    connection.execute(meta.insert(), {"name": "schema", "value": str(SCHEMA)})
+    connection.execute(meta.insert(), meta_rows())
     return version
 
 

@@ -1,9 +1,6 @@
-"""From committed fits to MLflow runs. Repeatable: what was recorded already is not recorded twice.
+"""From committed fits to MLflow runs, as often as asked: what MLflow has already is not written twice.
 
-Two experiments per sweep, because MLflow's charts show top-level runs only: `<sweep>` has one run
-per (dataset, split, method), `<sweep>/trials` one per trial. A run is announced in the ledger
-before it is created and confirmed after it is finished; an announced but unconfirmed one is what
-a crash left behind, and is removed before it is written again.
+The ledger alone says what is true; runs that are not, any more, are removed when the sweep has ended.
 """
 
 from __future__ import annotations
@@ -12,44 +9,20 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
-from sweep import __version__
-from sweep.errors import without_credentials
-from sweep.fits import FitRecord, FitSpec
-from sweep.seeds import digest
+from sweep.errors import first_line
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
-from sweep.store.results import StudyRecords, group_records, result_row
 
-_RUN_KEY = "sweep.run_key"
-_MILLI = 1000
-_HISTORY = 100  # points of a refit's course at most
-
-
-@dataclass(frozen=True)
-class RunContent:
-    """All that an MLflow run says. Times come from the records, so that a repetition is identical."""
-
-    run_key: str
-    experiment: str
-    name: str
-    start: int
-    end: int
-    params: dict[str, str]
-    metrics: list[tuple[str, float, int]]  # name, value, step
-    tags: dict[str, str]
-    description: str
-    arrays: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    @property
-    def content(self) -> str:
-        return digest({name: value for name, value in vars(self).items() if name != "arrays"})
+if TYPE_CHECKING:
+    from sweep.store.mlflow_store import MlflowStore, Pictures, Present
+    from sweep.store.run_contents import RunContent
 
 
 class Recorder:
@@ -63,12 +36,16 @@ class Recorder:
         home: Home,
         ledger: Ledger,
         note: Callable[[str], None],
+        pictures: Pictures | None = None,
     ) -> None:
-        self.sweep, self.home, self.ledger, self._note = sweep, home, ledger, note
-        self.uri = home.mlflow_url if tracking == "sqlite" else os.path.expandvars(tracking)
-        self._artifacts = artifacts or (home.mlflow_artifacts.as_uri() if tracking == "sqlite" else None)
-        self.store = without_credentials(self.uri)
-        self._complained = False
+        self.sweep, self.home, self.ledger, self._note, self._pictures = sweep, home, ledger, note, pictures
+        self._local = tracking == "sqlite"
+        self.uri = home.mlflow_url if self._local else os.path.expandvars(tracking)
+        self._artifacts = artifacts or (home.mlflow_artifacts.as_uri() if self._local else None)
+        self._said: set[str] = set()
+        self._store: MlflowStore | None = None
+        self._store_id = ""
+        self._present: dict[str, list[Present]] = {}
         self._due = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,7 +63,7 @@ class Recorder:
             self._stop.set()
             self._due.set()
             self._thread.join()
-        return self._try_sync()
+        return self._try_sync(complete=True)
 
     def _loop(self) -> None:
         while not self._stop.is_set():
@@ -95,246 +72,136 @@ class Recorder:
             if self._stop.is_set():
                 return
             start = time.monotonic()
-            self._try_sync()
+            self._try_sync(complete=False)
             # Reading the ledger grows with the sweep: keep it to a small share of the time.
             self._stop.wait(max(2.0, 10 * (time.monotonic() - start)))
 
-    def _try_sync(self) -> bool:
+    def _try_sync(self, *, complete: bool) -> bool:
         try:
-            self.sync()
+            try:
+                self.sync(complete=complete)
+            except Exception:
+                if not (self._local and self._set_aside()):
+                    raise
+                self.sync(complete=complete)
         except Exception as error:  # whatever MLflow, its store or the network raises
-            if not self._complained:
-                first_line = str(error).splitlines()[0] if str(error) else ""
-                self._note(
-                    f"MLflow at {self.store} cannot be reached ({type(error).__name__}: "
-                    f"{without_credentials(first_line)[:160]}); the sweep goes on, "
-                    "and `sweep run` again will record what is missing"
-                )
-            self._complained = True
+            self._say(
+                f"MLflow at {shown_uri(self.uri)} cannot be reached ({scrubbed(first_line(error), self.uri)[:160]}); "
+                "the sweep goes on, and `sweep run` again will record what is missing"
+            )
             return False
-        self._complained = False
         return True
 
-    def sync(self) -> int:
-        """Write every run that MLflow does not have yet; returns how many were written."""
-        recorded = self.ledger.recorded_runs(self.store)
-        # A sweep that was recorded as it stands is known by one digest, without a look at each of its runs.
-        whole, state = f"sweep {self.sweep}", self.ledger.state_digest(self.sweep)
-        if recorded.get(whole, ("", ""))[1] == state:
+    def _set_aside(self) -> bool:
+        from sweep.store.mlflow_store import set_damaged_store_aside
+
+        aside = set_damaged_store_aside(self.home)
+        if aside is not None:
+            self._say(f"{self.home.mlflow_path.name} is damaged: it is now {aside.name}, and written anew")
+        return aside is not None
+
+    def sync(self, *, complete: bool = True) -> int:
+        """Write every run that MLflow does not have yet; returns how many.
+
+        `complete` says that the ledger holds all there will be: runs of which it knows nothing are then removed.
+        """
+        state, whole = self.ledger.state_digest(self.sweep), f"sweep {self.sweep}"
+        if complete and self._is_recorded(whole, state):
             return 0
-        contents = list(self._contents())
-        missing = [run for run in contents if recorded.get(run.run_key, ("", ""))[1] != run.content]
-        client = self._client() if missing else None
-        for run in missing:
-            self._write(client, run, recorded.get(run.run_key))
-        self.ledger.remember_run(self.store, whole, "", state)
-        return len(missing)
+        from sweep.store.run_contents import run_contents
 
-    def _client(self) -> Any:
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-        import logging
+        try:
+            written, wanted = 0, set()
+            store = self._open()
+            for run in run_contents(self.ledger, self.home, self.sweep):
+                wanted.add(run.run_key)
+                written += self._bring_up_to_date(store, run)
+            for key in list(self._present) if complete else ():
+                if key not in wanted:
+                    self._remove(store, key)
+        except BaseException:
+            self._store = None  # what was written half-way is found when the store is looked at again
+            raise
+        if complete:
+            self.ledger.remember_run(self._store_id, whole, str(len(wanted)), state)
+        return written
 
-        import mlflow
+    def _is_recorded(self, whole: str, state: str) -> bool:
+        """Whether the store, without a look at its runs, holds the sweep as the ledger has it."""
+        from sweep.store.mlflow_store import glimpse
+        from sweep.store.run_contents import experiments_of
 
-        for name in ("alembic", "mlflow"):
-            logging.getLogger(name).setLevel(logging.ERROR)
-        if self.uri == self.home.mlflow_url:
-            _create_store(self.home)
-        return mlflow.MlflowClient(tracking_uri=self.uri)
+        if self._local:
+            self._set_aside()  # damage may be where neither we nor MLflow look first
+            found = glimpse(self.home, experiments_of(self.sweep), self._artifacts)
+            if found is None:
+                return False
+            store, _, count = found.rpartition(" ")
+            return self.ledger.recorded_runs(store).get(whole) == (count, state)
+        self._open()
+        recorded = self.ledger.recorded_runs(self._store_id).get(whole, ("", ""))
+        complete = sum(1 for runs in self._present.values() for run in runs if run.content)
+        return recorded == (str(complete), state)
 
-    def _write(self, client: Any, run: RunContent, previous: tuple[str, str] | None) -> None:
-        from mlflow.entities import Metric, Param, RunTag
+    def _open(self) -> MlflowStore:
+        if self._store is None:
+            from sweep.store.mlflow_store import open_store
+            from sweep.store.run_contents import experiments_of
 
-        experiment = self._experiment(client, run.experiment)
-        if previous is not None:
-            for run_id in self._leftovers(client, experiment, run.run_key, previous[0]):
-                client.delete_run(run_id)
-        self.ledger.remember_run(self.store, run.run_key, "", "")
-        tags = run.tags | {
-            _RUN_KEY: run.run_key,
-            "mlflow.note.content": run.description,
-            "mlflow.user": "sweep",
-        }
-        created = client.create_run(experiment, start_time=run.start, tags=tags, run_name=run.name)
-        run_id = created.info.run_id
-        client.log_batch(
-            run_id,
-            metrics=[Metric(name, value, run.end, step) for name, value, step in run.metrics],
-            params=[Param(name, value) for name, value in run.params.items()],
-            tags=[RunTag("sweep.recorded_by", f"orthosweep {__version__}")],
-        )
-        if run.arrays:
-            self._write_arrays(client, run_id, run)
-        client.set_terminated(run_id, "FINISHED", end_time=run.end)
-        self.ledger.remember_run(self.store, run.run_key, run_id, run.content)
+            names = experiments_of(self.sweep)
+            store, self._store_id = open_store(self.uri, self.home, names, self._artifacts, self.ledger.id)
+            self._present = store.present(self.ledger.old_run_ids())
+            self._store = store
+        return self._store
 
-    def _write_arrays(self, client: Any, run_id: str, run: RunContent) -> None:
-        import tempfile
+    def _bring_up_to_date(self, store: MlflowStore, run: RunContent) -> int:
+        """Write a run unless it is there as it should be; of several keep one."""
+        there = self._present.get(run.run_key, [])
+        right = [each for each in there if each.content == run.content][:1]
+        for each in there:
+            if each not in right:
+                store.delete(each)
+        self._present[run.run_key] = right or [store.write(run, lambda folder: self._files(run, folder))]
+        return 1 - len(right)
 
-        from dashboards.method_figure import write_method_figure
+    def _remove(self, store: MlflowStore, run_key: str) -> None:
+        for each in self._present.pop(run_key):
+            store.delete(each)
 
-        with tempfile.TemporaryDirectory() as folder:
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, allow_pickle=False, **run.arrays)
-            path = Path(folder) / "metric.npz"
-            path.write_bytes(buffer.getvalue())
-            pictures = write_method_figure(run.params["method"], run.arrays, Path(folder))
-            for file in (path, *pictures):
-                client.log_artifact(run_id, str(file))
+    def _files(self, run: RunContent, folder: Path) -> list[Path]:
+        """The arrays of a method's refit, and pictures of them."""
+        arrays = self.home.read_artifact(*run.artifact) if run.artifact else None
+        if not arrays:
+            return []
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        path = folder / "metric.npz"
+        path.write_bytes(buffer.getvalue())
+        if self._pictures is None:
+            return [path]
+        try:
+            return [path, *self._pictures(run.params["method"], arrays, folder)]
+        except Exception as error:  # a run without its picture is better than none
+            self._say(f"no pictures for MLflow's runs: {first_line(error)[:160]}")
+            return [path]
 
-    def _leftovers(self, client: Any, experiment: str, run_key: str, run_id: str) -> list[str]:
-        """Runs of this key that are there already: outdated, or half-written before a crash."""
-        if run_id:
-            return [run_id]
-        found = client.search_runs([experiment], f"tags.`{_RUN_KEY}` = '{run_key}'")
-        return [run.info.run_id for run in found]
-
-    def _experiment(self, client: Any, name: str) -> str:
-        found = client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(client.create_experiment(name, artifact_location=self._artifacts))
-
-    def _contents(self) -> Iterator[RunContent]:
-        """What MLflow should hold, from the ledger alone."""
-        about = self.ledger.about(self.sweep)
-        common = {f"sweep.{name}": str(value) for name, value in about.items() if isinstance(value, str | int | float)}
-        failures = self.ledger.failures(self.sweep)
-        for study in group_records(self.ledger.records(self.sweep)):
-            for folds in study.tuning.values():
-                if len(folds) == study.folds:
-                    yield _trial_run(self.sweep, study, [folds[i] for i in sorted(folds)], common)
-            row = result_row(study, failures)
-            if row is not None and study.refit is not None:
-                yield _method_run(self.sweep, study, row, common, self.home)
+    def _say(self, message: str) -> None:
+        if message not in self._said:
+            self._note(message)
+        self._said.add(message)
 
 
-def _create_store(home: Home) -> None:
-    """Make the MLflow database under another name first: one killed half-way could not be opened again."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    path = home.folder / "mlflow.sqlite"
-    if path.exists():
-        return
-    unfinished = home.folder / f".mlflow.sqlite.{os.getpid()}"
-    unfinished.unlink(missing_ok=True)
-    SqlAlchemyStore(f"sqlite:///{unfinished}", home.mlflow_artifacts.as_uri()).engine.dispose()
-    unfinished.replace(path)
+def shown_uri(uri: str) -> str:
+    """Where a tracking store is, rebuilt from the parts that hold no secret."""
+    parts = urlsplit(uri)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
-def _tags(study: StudyRecords, spec: FitSpec, record: FitRecord, common: dict[str, str]) -> dict[str, str]:
-    return common | {
-        "sweep.dataset": study.dataset,
-        "sweep.split": str(study.split),
-        "sweep.method": study.method,
-        "sweep.seed": str(spec.seed),
-        "sweep.data_fingerprint": spec.data,
-        "sweep.host": str(record.place["host"]),
-        "sweep.device": str(record.place["device"]),
-        "sweep.numpy": str(record.place["numpy"]),
-        "sweep.python": str(record.place["python"]),
-    }
-
-
-def _params(spec: FitSpec) -> dict[str, str]:
-    params = {
-        "dataset": spec.dataset,
-        "split": spec.split,
-        "method": spec.method,
-        "gamma": spec.gamma,
-        "rank": spec.rank,
-        "restarts": spec.restarts,
-        "algorithm": spec.algorithm,
-        "scaling": spec.scaling,
-        "pca": spec.pca,
-        "seed": spec.seed,
-        **dict(spec.settings),
-    }
-    return {name: str(value) for name, value in params.items() if value is not None}
-
-
-def _end(record: FitRecord) -> float:
-    return record.started + sum(record.seconds.get(phase, 0.0) for phase in ("transfer", "solve", "score"))
-
-
-def _trial_run(
-    sweep: str, study: StudyRecords, fits: list[tuple[FitSpec, FitRecord]], common: dict[str, str]
-) -> RunContent:
-    """A trial: fold scores as steps, and what its fits cost."""
-    spec, record = fits[0]
-    records = [r for _, r in fits]
-    metrics: list[tuple[str, float, int]] = []
-    for fold, r in enumerate(records):
-        metrics.append(("fold_auc", r.score, fold))
-        metrics += [
-            (f"fold_{name}", r.fit[name], fold) for name in ("objective", "relative_gap") if _number(r.fit.get(name))
-        ]
-    metrics.append(("cv_auc", sum(r.score for r in records) / len(records), 0))
-    metrics.append(("fit_seconds", sum(r.seconds["solve"] for r in records), 0))
-    for name in ("objective", "relative_gap", "rank", "n_eigh", "n_iter"):
-        values = [r.fit[name] for r in records if _number(r.fit.get(name))]
-        if values:
-            worst_or_mean = max(values) if name == "relative_gap" else sum(values) / len(values)
-            metrics.append((name, float(worst_or_mean), 0))
-    setting = " ".join(
-        part
-        for part in (
-            f"gamma={spec.gamma:g}" if spec.gamma is not None else "",
-            f"rank={spec.rank}" if spec.rank else "",
-        )
-        if part
-    )
-    return RunContent(
-        run_key=digest([sweep, "trial", [s.key for s, _ in fits]])[:32],
-        experiment=f"{sweep}/trials",
-        name=f"{study.method} {setting} ({study.dataset}, split {study.split})",
-        start=int(min(r.started for r in records) * _MILLI),
-        end=int(max(_end(r) for r in records) * _MILLI),
-        params=_params(spec),
-        metrics=metrics,
-        tags=_tags(study, spec, record, common) | {"sweep.kind": "trial"},
-        description=f"{study.method} with {setting} on {study.folds} folds of {study.dataset}, split {study.split}.",
-    )
-
-
-def _method_run(sweep: str, study: StudyRecords, row: dict[str, Any], common: dict[str, str], home: Home) -> RunContent:
-    """A method: the refit of its best trial, scored on the test part, with all that tuning cost."""
-    assert study.refit is not None
-    spec, record = study.refit
-    metrics = [
-        (name, float(value), 0)
-        for name, value in row.items()
-        if _number(value) and name not in ("split", "gamma", "rank")
-    ]
-    metrics += [
-        (name.replace("theory.", "theory/"), float(value), 0) for name, value in record.theory.items() if _number(value)
-    ]
-    best: float = float("-inf")
-    objectives = record.fit.get("restart_objectives") or []
-    for m, objective in enumerate(objectives, start=1):
-        best = max(best, -objective)
-        metrics.append(("best_objective_of_m_restarts", -best, m))
-    arrays = (home.read_artifact(spec.key, record.artifact) if record.artifact else None) or {}
-    for name in ("gap", "objective"):
-        steps, values = arrays.get("history_n_eigh", ()), arrays.get(f"history_{name}", ())
-        metrics += [(f"refit_{name}", float(v), int(n)) for n, v in zip(steps, values, strict=False)][-_HISTORY:]
-    return RunContent(
-        run_key=digest([sweep, "method", study.dataset, study.split, study.method])[:32],
-        experiment=sweep,
-        name=f"{study.method} ({study.dataset}, split {study.split})",
-        start=int(min(r.started for _, r in [*study.tuning_fits, study.refit]) * _MILLI),
-        end=int(_end(record) * _MILLI),
-        params=_params(spec),
-        metrics=metrics,
-        tags=_tags(study, spec, record, common) | {"sweep.kind": "method"},
-        description=(
-            f"{study.method} on {study.dataset}, split {study.split}: the best of {len(study.tuning) or 1} settings, "
-            f"refitted on the whole training part and scored on the test part. metric.npz holds components (L)."
-        ),
-        arrays=arrays,
-    )
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+def scrubbed(text: str, uri: str) -> str:
+    """A text without the secrets that stand in a URI."""
+    parts = urlsplit(uri)
+    secrets = [parts.password, parts.username, parts.query, *(value for _, value in parse_qsl(parts.query))]
+    for secret in sorted({s for given in secrets if given for s in (given, unquote(given))}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text

@@ -18,10 +18,11 @@ from sqlalchemy.exc import DBAPIError
 from sweep.store.database import Database, sqlite_database
 from sweep.store.faults import LedgerError, is_damage
 from sweep.store.home import sync_folder
-from sweep.store.migrations import V1, check_known, schema_of
-from sweep.store.tables import SCHEMA, fits, insert_new, meta, metadata
+from sweep.store.migrations import V1, check_known, meta_rows, schema_of
+from sweep.store.tables import fits, insert_new, meta, metadata
 
 _TRIES = 20_000  # parts of a table that are tried at most
+_PARTS = ("-shm", "-wal", "-journal", "")
 _ROWID = literal_column("rowid", type_=sqlalchemy.Integer)
 
 
@@ -35,16 +36,14 @@ def repair(path: Path, note: Callable[[str], None]) -> Path | None:
 
     The caller holds the home's lock.
     """
-    if not path.exists() or _is_sound(path, thorough=suspect_mark(path).exists()):
+    if not path.exists() or is_sound(path, thorough=suspect_mark(path).exists()):
         suspect_mark(path).unlink(missing_ok=True)
         return None
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
+    aside = free_name(path)
     rescued = path.with_name(f".{path.name}.rescued")
-    _move(rescued, None)
+    _remove(rescued)
     kept = _rescue(path, rescued)
-    _move(path, aside)
+    move_database(path, aside)
     rescued.replace(path)
     sync_folder(path.parent)
     suspect_mark(path).unlink(missing_ok=True)
@@ -55,7 +54,15 @@ def repair(path: Path, note: Callable[[str], None]) -> Path | None:
     return aside
 
 
-def _is_sound(path: Path, *, thorough: bool) -> bool:
+def free_name(path: Path) -> Path:
+    """Where a damaged file can be put: beside it, under a number that is not taken."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return aside
+
+
+def is_sound(path: Path, *, thorough: bool = False) -> bool:
     """False only for real damage; whatever else keeps SQLite from reading is one line for the user."""
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=20)) as connection:
@@ -67,15 +74,16 @@ def _is_sound(path: Path, *, thorough: bool) -> bool:
     return bool(found[0] == "ok")
 
 
-def _move(path: Path, to: Path | None) -> None:
-    """Rename a database with the files that belong to it, itself last; remove it for None."""
-    for suffix in ("-shm", "-wal", "-journal", ""):
+def move_database(path: Path, to: Path) -> None:
+    """Rename a database with the files that belong to it, itself last."""
+    for suffix in _PARTS:
         with contextlib.suppress(FileNotFoundError):
-            part = path.with_name(path.name + suffix)
-            if to is None:
-                part.unlink()
-            else:
-                part.replace(to.with_name(to.name + suffix))
+            path.with_name(path.name + suffix).replace(to.with_name(to.name + suffix))
+
+
+def _remove(path: Path) -> None:
+    for suffix in _PARTS:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _rescue(damaged: Path, target: Path) -> int:
@@ -109,7 +117,7 @@ def _copy_all(old: Database, connection: Connection, tables: list[Table]) -> int
             connection.execute(insert_new("sqlite", table), rows)
         kept += len(rows) if table.name == fits.name else 0
     if meta in tables:
-        connection.execute(insert_new("sqlite", meta), {"name": "schema", "value": str(SCHEMA)})
+        connection.execute(insert_new("sqlite", meta), meta_rows())
     return kept
 
 
