@@ -32,7 +32,7 @@ _POINTS = 80  # of a curve; more cannot be told apart on a screen
 
 def _spread(index: int) -> str:
     """Muted colours, neighbours far apart in hue."""
-    rgb = colorsys.hls_to_rgb((0.13 + index * 0.618034) % 1, 0.47, 0.42)
+    rgb = colorsys.hls_to_rgb((0.5 + index * 0.618034) % 1, 0.47, 0.42)
     return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
 

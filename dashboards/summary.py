@@ -80,7 +80,8 @@ def warnings(sweep: SweepRecords) -> list[str]:
         notes.append("No fit ran on a GPU: hours are CPU-hours.")
     if int(sweep.spec.get("splits", 1)) == 1:
         notes.append("One random split: there are no standard errors, and differences are judged by the tuning folds.")
-    sampled = {s.dataset for s in sweep.studies if s.refit is not None and s.refit[1].scores.errors}
+    # What sampling adds to a score's error is zero where all queries were asked.
+    sampled = {s.dataset for s in sweep.studies for _, record in s.fits if any(record.scores.errors.values())}
     if sampled:
         notes.append(f"Only a sample of the queries was scored on {', '.join(sorted(sampled))} (max_queries).")
     refused = sweep.about.get("refused", [])
