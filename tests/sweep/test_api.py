@@ -172,9 +172,6 @@ def test_a_mistake_is_one_line(tmp_path: Path, changes: dict[str, Any], expected
 
 
 def test_the_refitted_estimator_takes_raw_rows(tmp_path: Path, blobs: Any) -> None:
-    export = pytest.importorskip("sweep.store.export")
-    if not hasattr(export, "best_pipeline"):
-        pytest.skip("there is no chain to export yet")
     X, y = blobs
     methods = ["mdml-csfn", {"name": "pca", "estimator": PCA(random_state=0), "tune": {"n_components": [1, 2]}}]
     run = inline(home=tmp_path, name="mem", datasets={"mine": (X, y)}, methods=methods, **SMALL)
