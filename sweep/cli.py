@@ -17,12 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the `sweep` command; returns its exit code."""
     options = build_parser().parse_args(arguments)
     from sweep import commands
-    from sweep.errors import UserError
+    from sweep.errors import UserError, one_line
 
     try:
         return int(getattr(commands, options.command)(options))
     except UserError as error:
-        _say(f"sweep: {error}")
+        _say(one_line(f"sweep: {error}"))
         return exits.USER_ERROR
     except KeyboardInterrupt:
         _say("sweep: interrupted; everything finished is kept, run the same command again to go on")

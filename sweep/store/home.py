@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import UserError, without_credentials
+from sweep.errors import UserError
+from sweep.urls import redacted
 
 
 class Home:
@@ -47,7 +48,7 @@ class Home:
     def remember_ledger(self, setting: str) -> None:
         """Let later commands find records that are kept elsewhere."""
         if setting != "sqlite":
-            write_atomically(self.folder / "ledger.url", without_credentials(setting).encode())
+            write_atomically(self.folder / "ledger.url", redacted(setting).encode())
 
     @property
     def mlflow_url(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +22,7 @@ from sweep.fits import FitRecord, FitSpec
 from sweep.store.home import Home
 from sweep.store.repair import readable_rows, set_damaged_aside
 from sweep.studies.grid import Trial
+from sweep.urls import expanded
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS sweeps (name TEXT PRIMARY KEY, spec TEXT NOT NULL, about TEXT NOT NULL)",
@@ -64,7 +64,7 @@ class Ledger:
     def __init__(self, url: str) -> None:
         try:
             self._engine = sqlalchemy.create_engine(url)
-        except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
+        except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError, ValueError) as error:
             raise UserError(f"tracking.ledger: expected 'sqlite' or a database URL: {error}") from None
         if self._engine.dialect.name == "sqlite":
             sqlalchemy.event.listen(self._engine, "connect", _make_durable)
@@ -283,7 +283,7 @@ def open_ledger(setting: str, home: Home, note: Callable[[str], None] = lambda m
     A URL may name environment variables ($PGPASSWORD), so that no secret stands in a file.
     """
     if setting != "sqlite":
-        return Ledger(os.path.expandvars(setting))
+        return Ledger(expanded(setting))
     home.create()
     aside = set_damaged_aside(home.ledger_path, note)
     ledger = Ledger(home.ledger_url)

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from solvers.methods import METHODS
 from sweep.datasets.choice import DatasetChoice
-from sweep.errors import UserError, nearest, without_credentials
+from sweep.errors import UserError, nearest
+from sweep.urls import has_secret, hide, redacted
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
@@ -60,6 +61,13 @@ class Tracking(_Part):
     mlflow: str = "sqlite"
     ledger: str = "sqlite"
     artifacts: str | None = None
+
+    @field_validator("artifacts")
+    @classmethod
+    def _may_be_stored(cls, place: str | None) -> str | None:
+        if place and has_secret(place):
+            raise ValueError("MLflow stores and shows this place, so it must not hold a password; use the environment")
+        return place
 
 
 class Settings(_Part):
@@ -118,7 +126,9 @@ class SweepSpec(_Part):
     def without_secrets(self) -> dict[str, Any]:
         """The file as it may be stored and shown: URLs without user names and passwords."""
         values = self.model_dump(mode="json")
-        values["tracking"] = {k: v and without_credentials(v) for k, v in values["tracking"].items()}
+        values["tracking"] = {k: v and redacted(v) for k, v in values["tracking"].items()}
+        if isinstance(values["search"], dict):
+            values["search"]["optuna"]["storage"] = redacted(values["search"]["optuna"]["storage"])
         return values
 
 
@@ -161,6 +171,7 @@ def parse_spec(text: str, where: str) -> SweepSpec:
         raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(values, dict):
         raise UserError(f"{where}: expected a mapping with name, datasets, methods, ..., got {type(values).__name__}")
+    hide(values)  # before anything can go wrong with them and be shown
     try:
         return SweepSpec.model_validate(values)
     except ValidationError as error:
