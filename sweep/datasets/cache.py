@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,16 +12,11 @@ from typing import Any
 import numpy as np
 
 from sweep.datasets.base import Dataset, arrays_of, facts_of
-from sweep.datasets.npz import read_npz
+from sweep.datasets.npz import NPZ_DAMAGE, read_npz
 from sweep.errors import UserError
 
 # Raised whenever a loader gives other features for the same files: older results are then prepared anew.
 VERSION = 1
-
-# What reading a broken file may raise.
-DAMAGE = (
-    OSError, ValueError, KeyError, TypeError, EOFError, SyntaxError, RecursionError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 def cache_path(cache: Path, name: str) -> Path:
@@ -125,8 +118,8 @@ def _naming_damage(path: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except DAMAGE as error:
-        raise UserError(f"{path}: damaged ({error}); delete it and prepare the dataset again") from error
+    except NPZ_DAMAGE as error:
+        raise UserError(f"{path}: damaged ({str(error)[:200]}); delete it and prepare the dataset again") from error
 
 
 def read_origin(path: Path) -> str | None:
@@ -134,5 +127,5 @@ def read_origin(path: Path) -> str | None:
     try:
         meta = json.loads(str(read_npz(path, ("meta",))["meta"]))
         return str(meta["origin"]) if "feature_names" in meta else None
-    except DAMAGE:
+    except NPZ_DAMAGE:
         return None

@@ -225,7 +225,7 @@ def _known_facts(choice: DatasetChoice, cache: Path) -> dict[str, Any] | None:
     try:
         facts = json.loads(_card_path(choice, cache).read_text(encoding="utf-8"))
         DatasetCard(**facts, label="", dimension=0)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return dict(facts)
 

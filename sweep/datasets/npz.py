@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +18,16 @@ from numpy.lib import format as npy
 
 from sweep.errors import UserError
 
-# Names, types and shapes take a few hundred bytes.
-_MOST_HEADER_BYTES = 1 << 16
+# Type and shape take a few hundred bytes; NumPy refuses more than this, after reading it.
+_MOST_HEADER_BYTES = 10_000
+
+
+# What reading a broken or hostile file may raise, besides UserError: zipfile answers other methods and
+# passwords with RuntimeError, and the parser of headers takes nested ones as far as it can.
+NPZ_DAMAGE = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, MemoryError, RuntimeError,
+    zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+)  # fmt: skip
 
 
 def memory_budget() -> int:

@@ -34,7 +34,7 @@ def load_table(path: Path, reading: Reading) -> Dataset:
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
     unknown = [name for name in reading.drop if name not in names]
     if unknown:
-        raise UserError(f"{path}: drop: no column {unknown[0]!r}.{similar(unknown[0], names)}")
+        raise UserError(f"{path}: drop: no column {unknown[0][:80]!r}.{similar(unknown[0], names)}")
     names = [name for name in names if name not in reading.drop]
     if "" in names:
         raise UserError(
