@@ -168,13 +168,13 @@ def solve_accelerated(
         alpha = xp.clip((margin - d) / mu, 0.0, 1.0)
         bound = cone.shrink(pairs.scatter(alpha / m)) * margin * float(xp.mean(alpha))
         dual = max(dual, bound)
-        gap = relative_gap(best, dual)
+        gap = relative_gap(best, dual, margin)
         history.append({"n_eigh": cone.n_eigh, "seconds": time.perf_counter() - begin, "objective": best, "gap": gap})
         if gap <= tol:
             break
-        mu = min(mu, max(0.5 * gap * max(1.0, abs(best)), 1e-7 * margin))
+        mu = min(mu, max(0.5 * (best - dual), 1e-7 * margin))
     values, vectors = _clipped(best_M, cone, xp=xp)
-    converged = relative_gap(best, dual) <= tol
+    converged = relative_gap(best, dual, margin) <= tol
     return Solution(best_M, values, vectors, best, dual, iteration, cone.n_eigh, converged, history)
 
 

@@ -16,7 +16,7 @@ from solvers.backend import Array, Backend, symmetrize
 from solvers.convex.accelerated import TraceCone
 from solvers.convex.dual import Solution, SpectralProblem, relative_gap
 from solvers.pairs import PairProblem
-from solvers.regularizers.spectral import NoPenalty
+from solvers.regularizers.spectral import NoPenalty, Spectral
 
 STEP = 0.001
 BATCH = 50
@@ -42,7 +42,7 @@ def solve_published(
     the psd projection, which is what a stochastic method can afford; it is not their exact prox.
     """
     xp = backend.xp
-    spectral = hasattr(penalty, "maximizer")
+    spectral = isinstance(penalty, Spectral)
     spectrum: Any = penalty if spectral else NoPenalty()
     p = SpectralProblem(problem, spectrum, gamma if spectral else 0.0, backend)
     M = xp.zeros_like(problem.similar_scatter) if start is None else start
@@ -83,7 +83,7 @@ def solve_published(
             * float(xp.mean(alpha))
             * cone.shrink(problem.dissimilar.scatter(alpha / len(problem.dissimilar)))
         )
-    converged = dual is not None and relative_gap(objective, dual) <= tol
+    converged = dual is not None and relative_gap(objective, dual, problem.margin) <= tol
     return Solution(M, values, vectors, objective, dual, max_iter, n_eigh, converged, history)
 
 

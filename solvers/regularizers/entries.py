@@ -8,11 +8,12 @@ be the prox of both together, so these go through a splitting (`solvers.splittin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from solvers.backend import Array, Namespace
 
 
+@runtime_checkable
 class EntryNorm(Protocol):
     """A norm of M by its value and its dual ball."""
 
