@@ -86,7 +86,7 @@ def _describe_arrays(path: str, file: Path, label: str | None) -> OwnFile:
 
 
 def _describe_table(path: str | Path, label: str | None) -> OwnFile:
-    from sweep.datasets.own_tables import encode_label_column, open_csv, read_own_table, sniff
+    from sweep.datasets.own_tables import encode_label_column, has_decimal_commas, open_csv, read_own_table, sniff
 
     file = expanded(str(path))
     reading: dict[str, Any] = {}
@@ -95,6 +95,9 @@ def _describe_table(path: str | Path, label: str | None) -> OwnFile:
             sep, decimal = sniff(opened.peek(1 << 20))  # type: ignore[attr-defined]
         reading = {k: v for k, v, usual in (("sep", sep, ","), ("decimal", decimal, ".")) if v not in (None, usual)}
     table = read_own_table(file, Reading(**reading))
+    if any(has_decimal_commas(column) for column in table.columns):
+        reading["decimal"] = ","
+        table = read_own_table(file, Reading(**reading))
     columns = [_column(name, table.column(place)) for place, name in enumerate(table.column_names)]
     label, guessed = _label(columns, table, label, str(path))
     columns = [replace(c, role=LABEL, note="") if c.name == label else c for c in columns]
@@ -114,13 +117,13 @@ def _column(name: str, values: Any) -> Column:
     """A column, and what speaks against it as a feature."""
     import pyarrow as pa
 
-    from sweep.datasets.own_tables import has_decimal_commas, is_number, numbers
+    from sweep.datasets.own_tables import is_number, numbers
 
     kind = str(values.type.value_type if pa.types.is_dictionary(values.type) else values.type)[:80]
     if name.startswith("__index_level_"):
         return Column(name, kind, "index", "the row index of pandas, never a feature")
     if not is_number(values.type):
-        return Column(name, kind, DROP, "decimal commas" if has_decimal_commas(values) else "not numbers")
+        return Column(name, kind, DROP, "not numbers")
     found = numbers(values)
     n_missing = int(np.count_nonzero(~np.isfinite(found)))
     if n_missing:

@@ -46,10 +46,15 @@ def load_table(path: Path, reading: Reading) -> Dataset:
     features = [name for name in names if name != label]
     for name in features:
         _refuse_what_is_no_number(path, name, table[name])
-    X = np.empty((table.num_rows, len(features)))
-    for place, name in enumerate(features):
-        X[:, place] = numbers(table[name])
     y, classes = encode_label_column(table[label], f"{path}: column {label[:80]!r}")
+    single = all(table.schema.field(name).type == pa.float32() for name in features)
+    X = np.empty((table.num_rows, len(features)), dtype=np.float32 if single else np.float64)
+    columns = {name: table[name] for name in features}
+    del table
+    for place, name in enumerate(features):
+        X[:, place] = numbers(columns.pop(name))
+    # Arrow keeps what it has freed; a large table would stay in memory beside the features.
+    pa.default_memory_pool().release_unused()
     return checked_dataset(path.name, X, y, classes, features, where=str(path))
 
 

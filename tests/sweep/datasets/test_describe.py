@@ -73,6 +73,13 @@ def test_a_usual_label_is_no_guess_and_another_can_be_named(tmp_path: Path) -> N
     started(describe_own(path), tmp_path)
 
 
+def test_quoted_decimal_commas_are_found_among_the_values(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,label\n" + "".join(f'"{i % 7},5",{i % 2}\n' for i in range(20)))
+    spec = started(describe_own(path), tmp_path)
+    assert (spec.datasets[0].decimal, spec.datasets[0].drop) == (",", None)
+
+
 def test_arrays_are_described_too(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, X=RNG.normal(size=(30, 12)), y=np.repeat([0, 1, 2], [15, 10, 5]))

@@ -267,6 +267,15 @@ def test_a_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
     refused(path, "column 'label' is not UTF-8")
 
 
+def test_single_precision_stays_single(tmp_path: Path) -> None:
+    single = X.astype(np.float32) / 3
+    path = write(tmp_path / "t.parquet", {"a": single[:, 0], "b": single[:, 1], "label": [0, 1] * 3})
+    dataset = load_dataset(path, cache=tmp_path)
+    assert dataset.X.dtype == np.float32
+    np.savez(tmp_path / "t.npz", X=single.astype(np.float64), y=[0, 1] * 3)
+    assert dataset.fingerprint == load_dataset(tmp_path / "t.npz", cache=tmp_path).fingerprint
+
+
 def test_the_row_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", {"a": X[:, 0], "label": [0, 1] * 3, "__index_level_0__": np.arange(6)})
     assert load_dataset(path, cache=tmp_path).X.shape == (6, 1)
