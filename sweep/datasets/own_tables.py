@@ -139,7 +139,9 @@ def _read_parquet(path: Path, reading: Reading) -> Any:
             )
         texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
     # Texts once each, with numbers that refer to them: repeating a long one costs nothing in the file.
-    return parquet.ParquetFile(path, read_dictionary=texts).read()
+    table = parquet.ParquetFile(path, read_dictionary=texts).read()
+    table.validate(full=True)  # a damaged file may refer to texts that it does not hold
+    return table
 
 
 def _read_csv(path: Path, reading: Reading) -> Any:

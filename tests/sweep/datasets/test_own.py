@@ -178,6 +178,15 @@ def test_continuous_labels_are_recognised(suffix: str, tmp_path: Path) -> None:
     assert len(load_dataset(tmp_path / "t.csv", cache=tmp_path).classes) == 20
 
 
+def test_labels_may_differ_between_the_parts_of_a_parquet_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = pa.table({"x": X[:, 0], "label": ["c", "a", "b", "b", "c", "a"]})
+    parquet.write_table(table, path, row_group_size=2)
+    dataset = load_dataset(path, cache=tmp_path)
+    assert dataset.classes == ("a", "b", "c")
+    assert dataset.y.tolist() == [2, 0, 1, 1, 2, 0]
+
+
 def test_categories_without_examples_are_no_classes(tmp_path: Path) -> None:
     labels = pa.DictionaryArray.from_arrays(pa.array([2, 0] * 3), pa.array(["b", "unused", "a"]))
     dataset = load_dataset(write(tmp_path / "t.parquet", {"x": X[:, 0], "label": labels}), cache=tmp_path)
