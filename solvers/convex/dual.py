@@ -56,6 +56,7 @@ class Solution:
     n_iter, n_eigh, history : the course of the fit.
     converged, reason : whether the tolerance was reached; if not, what stood in the way.
     weights : (m,) those that prove the bound, where the solver has them.
+    matrix : (D, D) the norm's dual, where the bound needs one.
     start : what a fit with another gamma on the same pairs can begin from.
     """
 
@@ -69,6 +70,7 @@ class Solution:
     converged: bool
     history: list[dict[str, float]]
     weights: Array | None = None
+    matrix: Array | None = None
     start: DualPoint | None = None
     reason: str = ""
 

@@ -13,18 +13,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 from solvers.backend import Array, Backend, is_host_data, to_numpy
 from solvers.base import MetricLearner, factor_from_eigenpairs, seed_from
-from solvers.convex.accelerated import ConeProx, EntryCone, TraceCone, solve_accelerated
 from solvers.convex.certified import solve_spectral
 from solvers.convex.dual import DualPoint, Solution, relative_gap
+from solvers.convex.multipliers import solve_multipliers
 from solvers.convex.published import solve_published
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
 from solvers.regularizers.entries import EntryNorm
 from solvers.regularizers.spectral import Linear, SmoothConjugate
 from solvers.regularizers.table import REGULARIZERS, make_regularizer
 
-# Eigendecompositions of the Newton method; iterations of the accelerated one; steps of the published one.
+# Eigendecompositions of the Newton method; steps of that of multipliers; steps of the published one.
 _CERTIFIED_STEPS = 500
-_ACCELERATED_STEPS = 3000
+_MULTIPLIER_STEPS = 5000
 _PUBLISHED_STEPS = 2000
 # How far a bound may lie above its objective, relatively, before it is called wrong.
 _ROUNDING = 1e-9
@@ -87,6 +87,9 @@ class MDML(MetricLearner):
     n_iter_, n_eigh_, converged_, history_ : the course of the fit.
     dual_weights_ : (n_pairs,) weights that prove the bound, None where the solver has none; a start for
         another gamma on the same pairs.
+    dual_matrix_ : (D, D) W that proves the bound together with them, for l1 (entries from -1 to 1) and l21 (rows of
+        norm 1 at most), else None. For none, tr, l1 and l21 the bound is margin mean(dual_weights_), proved by
+        C_S + gamma W - mean_k weight_k z_k z_k' being psd, with W = I for tr and gamma = 0 for none.
     """
 
     def __init__(
@@ -189,6 +192,7 @@ class MDML(MetricLearner):
         # Not across devices: a model in host memory holds none of a GPU's.
         self._start = solution.start if is_host_data(like) == is_host_data(solution.M) else None
         self.dual_weights_ = None if solution.weights is None else to_numpy(solution.weights)
+        self.dual_matrix_ = None if solution.matrix is None else to_numpy(solution.matrix)
         spectrum = to_numpy(solution.eigenvalues)
         self.exact_rank_ = int(np.sum(spectrum > spectrum.size * np.finfo(np.float64).eps * spectrum.max()))
         self.objective_, self.dual_objective_ = solution.objective, solution.dual_objective
@@ -261,19 +265,16 @@ def _newton(
     )
 
 
-def _accelerated(
+def _multipliers(
     problem: PairProblem, penalty: Any, gamma: float, settings: MDML, init: Any, backend: Backend
 ) -> Solution:
-    cone: ConeProx
-    if isinstance(penalty, EntryNorm):
-        cone = EntryCone(problem.similar_scatter, penalty, gamma, backend.xp)
-    else:
-        cone = TraceCone(problem.similar_scatter, gamma * penalty.weight, backend.xp)
-    return solve_accelerated(
+    norm = penalty if isinstance(penalty, EntryNorm) else None
+    return solve_multipliers(
         problem,
-        cone,
+        norm,
+        gamma if norm is not None else gamma * penalty.weight,
         tol=settings.tol,
-        max_iter=settings.max_iter or _ACCELERATED_STEPS,
+        max_iter=settings.max_iter or _MULTIPLIER_STEPS,
         start=_metric_of(init, backend),
         backend=backend,
     )
@@ -281,7 +282,7 @@ def _accelerated(
 
 SOLVERS = (
     Solver("newton", (SmoothConjugate,), _newton),
-    Solver("accelerated", (Linear, EntryNorm), _accelerated),
+    Solver("multipliers", (Linear, EntryNorm), _multipliers),
 )
 
 

@@ -70,8 +70,8 @@ def test_all_methods_face_the_same_dissimilar_pairs(method: Any, data: Any, monk
         drawn.append(draw_dissimilar(*args, **kwargs))
         return drawn[-1]
 
-    for module in ("pairs", "itml", "ldml"):
-        monkeypatch.setattr(f"solvers.other.{module}.draw_dissimilar", watch)
+    for module in ("pairs", "other.itml", "other.ldml"):
+        monkeypatch.setattr(f"solvers.{module}.draw_dissimilar", watch)
     MDML(regularizer="none", n_pairs=50, max_iter=1, random_state=3).fit(X, y)
     method(n_pairs=50, random_state=3).fit(X, y)
     np.testing.assert_array_equal(drawn[0], drawn[1])
