@@ -158,7 +158,10 @@ class _Run:
         )
         first = replace(first, step=self.smoothed.mu / float(xp.mean(squares * squares)))
         self.method = Accelerated(self.smoothed, self.pairs, first, penalty=NoPenalty(), backend=backend)
-        self.best, self.value = first, self._objective(first)
+        # M = 0 is the best where no metric pays.
+        nothing = xp.zeros_like(first.M)
+        zero = Iterate(nothing, nothing, xp.zeros_like(first.distances))
+        self.best, self.value = min(((each, self._objective(each)) for each in (zero, first)), key=lambda pair: pair[1])
         self.multipliers, self.bound = (self.smoothed.alpha, self.smoothed.W), share * problem.margin
 
     def _start(self, metric: Array | None) -> Iterate:
