@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from sweep import __version__
-from sweep.errors import without_credentials
+from sweep.errors import first_line
 from sweep.fits import FitRecord, FitSpec
 from sweep.seeds import digest
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
 from sweep.store.results import StudyRecords, group_records, result_row
+from sweep.urls import expanded, redacted
 
 _RUN_KEY = "sweep.run_key"
 _MILLI = 1000
@@ -65,9 +66,9 @@ class Recorder:
         note: Callable[[str], None],
     ) -> None:
         self.sweep, self.home, self.ledger, self._note = sweep, home, ledger, note
-        self.uri = home.mlflow_url if tracking == "sqlite" else os.path.expandvars(tracking)
+        self.uri = home.mlflow_url if tracking == "sqlite" else expanded(tracking)
         self._artifacts = artifacts or (home.mlflow_artifacts.as_uri() if tracking == "sqlite" else None)
-        self.store = without_credentials(self.uri)
+        self.store = redacted(self.uri)
         self._complained = False
         self._due = threading.Event()
         self._stop = threading.Event()
@@ -104,10 +105,8 @@ class Recorder:
             self.sync()
         except Exception as error:  # whatever MLflow, its store or the network raises
             if not self._complained:
-                first_line = str(error).splitlines()[0] if str(error) else ""
                 self._note(
-                    f"MLflow at {self.store} cannot be reached ({type(error).__name__}: "
-                    f"{without_credentials(first_line)[:160]}); the sweep goes on, "
+                    f"MLflow at {self.store} cannot be reached ({first_line(error)[:160]}); the sweep goes on, "
                     "and `sweep run` again will record what is missing"
                 )
             self._complained = True

@@ -11,7 +11,7 @@ import pytest
 from sweep.engine.executors import InlineExecutor
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
-from sweep.store.recording import Recorder, without_credentials
+from sweep.store.recording import Recorder
 from tests.sweep.engine.test_driver import run
 
 
@@ -94,7 +94,3 @@ def test_a_changed_choice_replaces_the_methods_run(tmp_path: Path) -> None:
     recorder(home).sync()
     assert len(runs(home, "tiny")) == 2
     assert len(runs(home, "tiny/trials")) == 9
-
-
-def test_credentials_are_cut_out_of_urls() -> None:
-    assert without_credentials("postgresql://me:secret@db/x and http://t@h:1/y") == "postgresql://db/x and http://h:1/y"
