@@ -6,6 +6,7 @@ through projected points in blocks, scatter matrices through the Laplacian of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,9 +38,13 @@ class PairSet:
     first, second : (m,) integer row indices.
     """
 
-    def __init__(self, X: Array, first: Array, second: Array, *, xp: Namespace) -> None:
+    def __init__(self, X: Array, first: Array, second: Array, *, xp: Namespace, graph: PairGraph | None = None) -> None:
         self.X, self.xp = X, xp
-        self.graph = PairGraph(first, second, X.shape[0], xp=xp)
+        self.graph = graph or PairGraph(first, second, X.shape[0], xp=xp)
+
+    def of(self, Y: Array) -> PairSet:
+        """The same pairs, of the rows of Y (n, k)."""
+        return PairSet(Y, self.graph.first, self.graph.second, xp=self.xp, graph=self.graph)
 
     def subset(self, chosen: Array, Y: Array) -> PairSet:
         """Some of the pairs, of the rows of Y (n, k) in place of those of X."""
@@ -119,14 +124,25 @@ class PairSet:
 
 @dataclass(frozen=True)
 class PairProblem:
-    """What a pairwise fit sees: the mean scatter of similar pairs, dissimilar pairs, the margin."""
+    """What a pairwise fit sees: the mean scatter of similar pairs, dissimilar pairs, the margin.
 
-    similar_scatter: Array  # C_S, (D, D)
+    Attributes
+    ----------
+    similar_scatter : C_S, (D, D).
+    dissimilar : the pairs that should be apart.
+    margin : squared distance that they should reach.
+    n_similar : how many pairs C_S is the mean of.
+    draw_similar : row indices of a random batch of similar pairs, for the stochastic algorithms.
+    similar_size : how large the numbers were that C_S was summed up from: no eigenvalue of it is off by more than
+        this times the number of points times the unit roundoff.
+    """
+
+    similar_scatter: Array
     dissimilar: PairSet
     margin: float
     n_similar: int
-    # Row indices of a random batch of similar pairs, for the stochastic algorithms.
     draw_similar: Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+    similar_size: float = math.inf
 
 
 def problem_from_labels(
@@ -150,8 +166,10 @@ def problem_from_labels(
     if counts.max() < 2:
         raise ValueError("pairs: every class has one example, so no similar pair exists; give one at least two")
     first, second = draw_dissimilar(labels, n_pairs, oversample=oversample, rng=rng)
+    row_weights = backend.asarray(similar_row_weights(labels, oversample=oversample))
     return PairProblem(
         similar_scatter=within_class_scatter(X, labels, oversample=oversample, backend=backend),
+        similar_size=4 * float(backend.xp.vecdot(row_weights, backend.xp.vecdot(X, X))),
         dissimilar=PairSet(X, backend.indices(first), backend.indices(second), xp=backend.xp),
         margin=margin,
         n_similar=int(np.sum(counts * (counts - 1)) // 2),
@@ -177,7 +195,8 @@ def problem_from_pairs(
         sets[name] = PairSet(X, backend.indices(indices[:, 0]), backend.indices(indices[:, 1]), xp=xp)
     m = len(sets["similar"])
     weights = xp.full((m,), 1.0 / m, dtype=backend.dtype, device=backend.device)
-    return PairProblem(sets["similar"].scatter(weights), sets["dissimilar"], margin, m, sets["similar"].draw)
+    size = 4 * float(xp.vecdot(sets["similar"].sums(weights), xp.vecdot(X, X)))
+    return PairProblem(sets["similar"].scatter(weights), sets["dissimilar"], margin, m, sets["similar"].draw, size)
 
 
 def within_class_scatter(X: Array, labels: np.ndarray, *, oversample: bool, backend: Backend) -> Array:
@@ -186,16 +205,21 @@ def within_class_scatter(X: Array, labels: np.ndarray, *, oversample: bool, back
     The sum over ordered pairs of class k is 2 n_k Xc' Xc with Xc its centred rows, so each row
     gets one weight and a single matrix product does it.
     """
+    centred = X - class_means(X, labels, backend=backend)
+    # A matrix by its own transpose takes BLAS half of the work.
+    weighted = backend.asarray(np.sqrt(similar_row_weights(labels, oversample=oversample)))[:, None] * centred
+    return symmetrize(backend.xp.matrix_transpose(weighted) @ weighted, xp=backend.xp)
+
+
+def similar_row_weights(labels: np.ndarray, *, oversample: bool) -> np.ndarray:
+    """(n,) weights of the class-centred rows in the mean scatter of similar pairs."""
     counts = np.bincount(labels)
     if oversample:
         usable = counts >= 2
         class_weight = np.where(usable, 2.0 / np.maximum(counts - 1, 1), 0.0) / usable.sum()
     else:
         class_weight = 2.0 * counts / np.sum(counts * (counts - 1.0))
-    centred = X - class_means(X, labels, backend=backend)
-    # A matrix by its own transpose takes BLAS half of the work.
-    weighted = backend.asarray(np.sqrt(class_weight[labels]))[:, None] * centred
-    return symmetrize(backend.xp.matrix_transpose(weighted) @ weighted, xp=backend.xp)
+    return np.asarray(class_weight[labels])
 
 
 def class_means(X: Array, labels: np.ndarray, *, backend: Backend) -> Array:

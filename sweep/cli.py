@@ -29,7 +29,7 @@ from sweep.commands import (
     submit,
     ui,
 )
-from sweep.errors import UserError
+from sweep.errors import UserError, one_line
 
 # In the order in which a newcomer meets them.
 COMMANDS = (
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except UserError as error:
-        _say(f"sweep: {error}")
+        _say(one_line(f"sweep: {error}"))
         return exits.USER_ERROR
     except KeyboardInterrupt:
         _say("sweep: interrupted; everything finished is kept, run the same command again to go on")

@@ -15,12 +15,7 @@ from typing import Any
 
 from solvers.backend import Array
 from solvers.convex.curvature import PairModel
-
-# The Newton system is solved on at most so many of the free pairs and extended to the others.
-_SAMPLE = 3000
-# Damping at first, in margins, and the factor by which it changes.
-_DAMPING = 0.3
-_DAMPING_FACTOR = 6.0
+from solvers.convex.tuning import TUNING
 
 
 def maximize_model(
@@ -34,7 +29,7 @@ def maximize_model(
     rounds, enough = (40, 0.005) if tight else (10, 0.05)
     if len(model.pairs) == 0:
         return start
-    b, d, total, damping = start, distances, 0.0, _DAMPING * margin
+    b, d, total, damping = start, distances, 0.0, TUNING.damping * margin
     for _ in range(rounds):
         width = smoothing + damping
         wanted = (margin - d + damping * b) / width
@@ -54,11 +49,11 @@ def maximize_model(
         gain = length * slope - length * length * bend / 2
         total += gain
         if length < 0.5:
-            damping = max(_DAMPING_FACTOR * damping, smoothing)
+            damping = max(TUNING.damping_factor * damping, smoothing)
         elif gain < enough * total:
             break
         elif length > 0.9:
-            damping /= _DAMPING_FACTOR
+            damping /= TUNING.damping_factor
     return b
 
 
@@ -70,7 +65,7 @@ def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array
     xp = model.pairs.xp
     is_free = (wanted > 0) & (wanted < 1)
     free = xp.nonzero(is_free)[0]
-    stride = -(-int(free.shape[0]) // _SAMPLE)
+    stride = -(-int(free.shape[0]) // TUNING.sample)
     sample = free[::stride]
     part = model.subset(sample)
     weight = int(free.shape[0]) / int(sample.shape[0]) / width

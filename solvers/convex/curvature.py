@@ -14,24 +14,16 @@ two rest coordinates, likewise; and, for all pairs, of each rest coordinate with
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from solvers.backend import Array, block_bytes, in_blocks
 from solvers.convex.dual import DualPoint, SpectralProblem
+from solvers.convex.levels import Level
+from solvers.convex.tuning import TUNING
 from solvers.pairs import PairSet
-
-# Coordinates that the model takes as they are, and the groups of coordinates that the rest is summed up in.
-MODEL_RANK = 48
-_ALL = 128  # so few coordinates are all taken
-_GROUPS = 8
-# So few pairs have their differences at hand.
-_FEW = 8192
-# Eigenvalues that are followed along a line; the others move straight on.
-_FOLLOWED = 64
-# How often a step is shortened before it is tried.
-_SHORTER = 10
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class PairModel:
         """H q."""
         pairs, rest, xp = self.pairs, self.rest, self.pairs.xp
         kind, q = q.dtype, xp.astype(q, self.T.dtype)
-        if rest is None and len(pairs) <= _FEW:
+        if rest is None and len(pairs) <= TUNING.few_pairs:
             Z = self._differences
             change = xp.vecdot(Z @ (self.T * (xp.matrix_transpose(Z) @ (q[:, None] * Z))), Z)
         else:
@@ -104,7 +96,7 @@ def pair_model(pairs: PairSet, XU: Array, T: Array) -> PairModel:
     """H from centred points in the basis of eigenvectors (n, d) and the divided differences / m (d, d)."""
     xp, d = pairs.xp, XU.shape[1]
     first, second = pairs.graph.first, pairs.graph.second
-    if d <= _ALL:
+    if d <= TUNING.all_coordinates:
         return PairModel(PairSet(XU, first, second, xp=xp), T, None)
     block = max(1, block_bytes(xp) // (8 * d))
 
@@ -113,21 +105,21 @@ def pair_model(pairs: PairSet, XU: Array, T: Array) -> PairModel:
 
     parts = in_blocks(lambda rows: xp.sum(squares(rows), axis=0), XU.shape[0], block, xp=xp)
     spread = xp.sum(xp.stack(parts), axis=0) / XU.shape[0]  # how much points differ along each eigenvector
-    leading = xp.sort(xp.argsort(-(spread * (T @ spread)), stable=True)[:MODEL_RANK])
+    leading = xp.sort(xp.argsort(-(spread * (T @ spread)), stable=True)[: TUNING.model_rank])
     within = xp.take(T, leading, axis=1)
     is_rest = xp.all(xp.arange(d, device=pairs.graph.device)[:, None] != leading[None, :], axis=1)
-    group = (xp.cumulative_sum(xp.astype(is_rest, xp.int64)) - 1) * _GROUPS // (d - MODEL_RANK)
-    member = (group[:, None] == xp.arange(_GROUPS, device=pairs.graph.device)[None, :]) & is_rest[:, None]
+    group = (xp.cumulative_sum(xp.astype(is_rest, xp.int64)) - 1) * TUNING.groups // (d - TUNING.model_rank)
+    member = (group[:, None] == xp.arange(TUNING.groups, device=pairs.graph.device)[None, :]) & is_rest[:, None]
     member = xp.astype(member, XU.dtype)
     share = member * spread[:, None]
     share = share / xp.clip(xp.sum(share, axis=0), 1e-30, None)[None, :]
     weights = xp.concat([within * xp.astype(is_rest, XU.dtype)[:, None], member], axis=1)
     parts = in_blocks(lambda rows: squares(rows) @ weights, XU.shape[0], block, xp=xp)
     summed = xp.concat(parts, axis=0)
-    energy = summed[:, MODEL_RANK:]
+    energy = summed[:, TUNING.model_rank :]
     weighted = energy @ (xp.matrix_transpose(share) @ (T @ share))
     rest = _Rest(
-        mixed=summed[:, :MODEL_RANK],
+        mixed=summed[:, : TUNING.model_rank],
         energy=energy,
         own=xp.vecdot(weighted, energy),
         twice=2 * xp.vecdot(xp.take(weighted, first, axis=0), xp.take(energy, second, axis=0)),
@@ -138,47 +130,46 @@ def pair_model(pairs: PairSet, XU: Array, T: Array) -> PairModel:
 
 
 def divided_differences(y: Array, x: Array, slope: Array, *, xp: Any) -> Array:
-    """(x_i - x_j) / (y_i - y_j), the derivative where y_i and y_j are close."""
-    difference = y[:, None] - y[None, :]
-    size = 1 + xp.abs(y)
-    closeness = 1e-6 if y.dtype == xp.float64 else 1e-3
-    close = xp.abs(difference) <= closeness * (size[:, None] + size[None, :])
+    """(x_i - x_j) / (y_i - y_j), the derivative where y_i and y_j are equal but for rounding."""
+    difference, size = y[:, None] - y[None, :], xp.abs(y)
+    close = xp.abs(difference) <= 1e-6 * (size[:, None] + size[None, :]) + 1e-14 * xp.max(size)
     safe = xp.where(close, xp.ones_like(difference), difference)
     return xp.where(close, (slope[:, None] + slope[None, :]) / 2, (x[:, None] - x[None, :]) / safe)
 
 
-def step_length(
-    p: SpectralProblem,
-    point: DualPoint,
-    change: Array,
-    rotated: Array,
-    *,
-    gamma: float,
-    smoothing: float,
-    most: float,
-) -> float:
-    """The share of a change of alpha, at most `most`, with about the highest smoothed dual at `gamma`.
+def promised(
+    p: SpectralProblem, point: DualPoint, change: Array, rotated: Array, *, level: Level, smoothing: float
+) -> Callable[[float], float]:
+    """About the smoothed dual at a level, as a function of the share of a change of alpha.
 
-    `rotated` is U' (change of G) U. The least eigenvalues are followed by its block for them, with what couples
-    it to the others to second order; the others move straight on.
+    `rotated` is U' (change of G) U. The least eigenvalues, at most half of them, are followed by its block for them,
+    with what couples it to the others to second order; the others move straight on.
     """
     xp = p.xp
-    d, k = rotated.shape[0], min(_FOLLOWED, rotated.shape[0])
+    d, k = rotated.shape[0], min(TUNING.followed, rotated.shape[0] // 2)
     g, block, coupling = point.g[:d], rotated[:k, :k], rotated[:k, k:]
-    bent = (coupling / xp.clip(g[k:] - g[0], 1e-12, None)[None, :]) @ xp.matrix_transpose(coupling)
+    size = max(float(xp.max(xp.abs(g))), float(xp.max(xp.abs(rotated))), 1e-300)
+    distance = xp.clip(g[k:] - g[0], 1e-12 * size, None)
+    bent = (coupling / distance[None, :]) @ xp.matrix_transpose(coupling)
     still = xp.eye(k, dtype=g.dtype, device=p.backend.device) * g[None, :k]
     straight = xp.linalg.diagonal(rotated)[k:]
 
     def smoothed(share: float) -> float:
-        followed = xp.linalg.eigvalsh(still + share * block - share * share * bent)
+        values = g[k:] + share * straight
+        if k > 0:
+            values = xp.concat([xp.linalg.eigvalsh(still + share * block - share * share * bent), values])
         alpha = point.alpha + share * change
-        values = xp.sort(xp.concat([followed, g[k:] + share * straight]))
-        value = p.bound(alpha, values, gamma)
+        value = p.margin * float(xp.mean(alpha)) - level.conjugate(xp.sort(values), xp=xp)
         return value - smoothing / 2 * float(xp.mean(alpha * alpha))
 
+    return smoothed
+
+
+def step_length(smoothed: Callable[[float], float], most: float) -> float:
+    """The share of a step, at most `most`, at which the smoothed dual promises to be about highest."""
     best, value = most, smoothed(most)
-    for _ in range(_SHORTER):
-        shorter = 0.7 * best
+    for _ in range(TUNING.shorter):
+        shorter = TUNING.shortening * best
         there = smoothed(shorter)
         if math.isfinite(value) and there <= value:
             break

@@ -5,36 +5,60 @@
 Any weights alpha in [0, 1] on the dissimilar pairs give the lower bound
 
     D(alpha) = margin mean(alpha) - gamma sum_i h*(-g_i / gamma),   g = eig(G),   G = C_S - mean_k alpha_k z_k z_k'
+
+`docs/certified.md` derives this and what is built on it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from solvers.backend import Array, Backend, eigh
+from solvers.convex.search import golden_section
 from solvers.pairs import PairProblem
 from solvers.regularizers.spectral import Spectral
+
+# F is measured against this share of the margin, its data part at M = 0, where it is itself smaller.
+_FLOOR = 0.01
 
 
 @dataclass(frozen=True)
 class DualPoint:
-    """Weights alpha with the eigendecomposition of their G, the bound D and the gamma that it holds for."""
+    """Weights alpha with the eigendecomposition of their G, and a bound that part of them proves.
+
+    Attributes
+    ----------
+    alpha : (m,) weights.
+    G, g, U : G(alpha), its eigenvalues in ascending order, its eigenvectors.
+    value : D(part alpha) at least: G(s alpha) >= s G(alpha), because C_S is psd.
+    part : the share of alpha that proves it.
+    gamma : what it holds for.
+    """
 
     alpha: Array
     G: Array
     g: Array
     U: Array
     value: float
+    part: float
     gamma: float
-    proven: bool  # whether G was made from alpha in the data's precision, not by steps
-    error: float = 0.0  # how far g may be from the eigenvalues of G: those of an earlier, nearly equal one
 
 
 @dataclass
 class Solution:
-    """A metric with what is known about it."""
+    """A metric with what is known about it.
+
+    Attributes
+    ----------
+    M, eigenvalues, eigenvectors : the metric.
+    objective, dual_objective : F(M), and a lower bound on F, if there is one.
+    n_iter, n_eigh, history : the course of the fit.
+    converged, reason : whether the tolerance was reached; if not, what stood in the way.
+    weights : (m,) those that prove the bound, where the solver has them.
+    matrix : (D, D) the norm's dual, where the bound needs one.
+    start : what a fit with another gamma on the same pairs can begin from.
+    """
 
     M: Array
     eigenvalues: Array
@@ -45,13 +69,15 @@ class Solution:
     n_eigh: int
     converged: bool
     history: list[dict[str, float]]
-    dual: DualPoint | None = None  # what proves the bound, and starts a fit with another gamma
-    exact_rank: int | None = None  # of M(alpha): eigenvalues of G below the threshold -gamma h'(0)
+    weights: Array | None = None
+    matrix: Array | None = None
+    start: DualPoint | None = None
+    reason: str = ""
 
 
-def relative_gap(objective: float, dual: float) -> float:
-    """(F - D) / max(1, |F|)."""
-    return (objective - dual) / max(1.0, abs(objective))
+def relative_gap(objective: float, bound: float, margin: float) -> float:
+    """(F - D) / max(|F|, margin / 100): relative to F itself, or to its data part at M = 0 where F is near zero."""
+    return (objective - bound) / max(abs(objective), _FLOOR * margin)
 
 
 class SpectralProblem:
@@ -66,49 +92,55 @@ class SpectralProblem:
         self.n_eigh += 1
         return eigh(M, xp=self.xp)
 
-    def point(self, alpha: Array, G: Array, *, proven: bool) -> DualPoint:
-        """Evaluate the dual; -inf where the conjugate is infinite."""
+    def point(self, alpha: Array, G: Array) -> DualPoint:
+        """The dual point at alpha; its bound is that of alpha itself if it is finite, else of a part of it."""
         g, U = self.eigh(G)
-        return DualPoint(alpha, G, g, U, self.bound(alpha, g, self.gamma), self.gamma, proven)
+        return self.reread(DualPoint(alpha, G, g, U, -math.inf, 1.0, self.gamma))
 
-    def bound(self, alpha: Array, g: Array, gamma: float) -> float:
-        """D from the eigenvalues of G in ascending order; smaller ones give a smaller value."""
-        xp, y = self.xp, -g / gamma
+    def reread(self, point: DualPoint) -> DualPoint:
+        """What a decomposition says at this problem's gamma."""
+        value, part = self.bound(point.alpha, point.g), 1.0
+        if not math.isfinite(value) or self._falls(point):
+            value, part = self.best_part(point.alpha, point.g)
+        return replace(point, value=value, part=part, gamma=self.gamma)
+
+    def _falls(self, point: DualPoint) -> bool:
+        """Whether less of alpha proves more: by the derivative of the bound in `best_part` at s = 1."""
+        x = self.penalty.maximizer(-point.g / self.gamma, xp=self.xp)
+        return self.margin * float(self.xp.mean(point.alpha)) + float(self.xp.sum(point.g * x)) < 0
+
+    def bound(self, alpha: Array, g: Array) -> float:
+        """D from eigenvalues of G in ascending order; smaller ones give a smaller value."""
+        return self.margin * float(self.xp.mean(alpha)) - self.conjugate(g)
+
+    def conjugate(self, g: Array) -> float:
+        """gamma sum_i h*(-g_i / gamma), infinite outside its domain."""
+        xp, y = self.xp, -g / self.gamma
         if float(y[0]) >= self.penalty.dual_limit:
-            return -math.inf
+            return math.inf
         x = self.penalty.maximizer(y, xp=xp)
-        conjugate = gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
-        return self.margin * float(xp.mean(alpha)) - conjugate
+        return self.gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
+
+    def best_part(self, alpha: Array, g: Array) -> tuple[float, float]:
+        """The highest bound s margin mean(alpha) - gamma sum_i h*(-s g_i / gamma) for s in [0, 1], and s.
+
+        It is concave in s, and at s = 0 it is the least of gamma Omega.
+        """
+        rise, most = self.margin * float(self.xp.mean(alpha)), 1.0
+        steepest = -float(g[0])
+        if steepest > 0 and steepest / self.gamma >= self.penalty.dual_limit:
+            most = 0.999 * self.gamma * self.penalty.dual_limit / steepest
+        s = golden_section(lambda s: self.conjugate(s * g) - s * rise, 0.0, most, 30)
+        return max((s * rise - self.conjugate(s * g), s) for s in (0.0, s, most))
 
     def gradient(self, alpha: Array) -> Array:
         """G(alpha)."""
         return self.C_S - self.pairs.scatter(alpha / len(self.pairs))
 
     def dual(self, alpha: Array) -> tuple[Array, float]:
-        """Eigenvalues of G and the bound D for a given alpha, pulled towards zero until it is feasible."""
-        point = self.feasible(alpha, self.gradient(alpha))
+        """Eigenvalues of G and the bound D that alpha, or a part of it, proves."""
+        point = self.point(alpha, self.gradient(alpha))
         return point.g, point.value
-
-    def feasible(self, alpha: Array, G: Array) -> DualPoint:
-        """The dual point at alpha, or at the part of it that is sure to be feasible.
-
-        The least eigenvalue of G is concave in alpha, and that of C_S is not negative.
-        """
-        point = self.point(alpha, G, proven=True)
-        if math.isfinite(point.value):
-            return point
-        part = 0.9 * self.gamma * self.penalty.dual_limit / -float(point.g[0])
-        return self.point(part * alpha, part * G + (1 - part) * self.C_S, proven=True)
-
-    def resume(self, start: DualPoint) -> DualPoint:
-        """A point of another fit at this gamma: on the same pairs its decomposition serves again."""
-        G = self.gradient(start.alpha)
-        # Eigenvalues of G made afresh are at most the norm of the difference below those at hand.
-        error = start.error + _norm(G - start.G, xp=self.xp)
-        if error > 1e-5 * _norm(G, xp=self.xp):
-            return self.feasible(start.alpha, G)
-        value = self.bound(start.alpha, start.g - error, self.gamma)
-        return replace(start, G=G, value=value, gamma=self.gamma, proven=True, error=error)
 
     def objective(self, M: Array, values: Array, distances: Array) -> float:
         """F(M) from M, its eigenvalues and the dissimilar pairs' distances."""
@@ -128,8 +160,3 @@ class SpectralProblem:
         if factor.shape[1] == 0:
             return self.xp.zeros((len(self.pairs),), dtype=factor.dtype, device=self.backend.device)
         return self.pairs.projected_distances(self.pairs.X @ factor)
-
-
-def _norm(M: Array, *, xp: Any) -> float:
-    """Frobenius norm, which bounds every eigenvalue."""
-    return float(xp.sqrt(xp.sum(M * M)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +13,45 @@ from sklearn.exceptions import ConvergenceWarning
 
 from solvers.backend import Array, Backend, is_host_data, to_numpy
 from solvers.base import MetricLearner, factor_from_eigenpairs, seed_from
-from solvers.convex.accelerated import ConeProx, EntryCone, TraceCone, solve_accelerated
 from solvers.convex.certified import solve_spectral
 from solvers.convex.dual import DualPoint, Solution, relative_gap
+from solvers.convex.multipliers import solve_multipliers
 from solvers.convex.published import solve_published
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
-from solvers.regularizers.entries import ENTRIES
-from solvers.regularizers.spectral import SPECTRAL, ConvexLDD, ConvexVND, NoPenalty
+from solvers.regularizers.entries import EntryNorm
+from solvers.regularizers.spectral import Linear, SmoothConjugate
+from solvers.regularizers.table import REGULARIZERS, make_regularizer
 
-REGULARIZERS: dict[str, type] = {**SPECTRAL, **ENTRIES, "drop": NoPenalty}
-
-# Eigendecompositions of the Newton method; iterations of the accelerated one; steps of the published one.
+# Eigendecompositions of the Newton method; steps of that of multipliers; steps of the published one.
 _CERTIFIED_STEPS = 500
-_ACCELERATED_STEPS = 3000
+_MULTIPLIER_STEPS = 5000
 _PUBLISHED_STEPS = 2000
+# How far a bound may lie above its objective, relatively, before it is called wrong.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A certified solver, and what it needs of a regularizer.
+
+    Attributes
+    ----------
+    needs : protocols, one of which the regularizer has to fulfil.
+    solve : from problem, regularizer, gamma, the estimator's settings, a start and the backend to a solution.
+    """
+
+    name: str
+    needs: tuple[type, ...]
+    solve: Callable[[PairProblem, Any, float, MDML, Any, Backend], Solution]
+
+
+def solver_for(penalty: Any, name: str) -> Solver:
+    """The first solver that the regularizer offers enough for."""
+    for solver in SOLVERS:
+        if isinstance(penalty, solver.needs):
+            return solver
+    needs = "; ".join(f"{solver.name}: {' or '.join(each.__name__ for each in solver.needs)}" for solver in SOLVERS)
+    raise ValueError(f"regularizer: no certified solver takes {name!r}; they need ({needs}); use algorithm='paper'")
 
 
 class MDML(MetricLearner):
@@ -54,11 +81,15 @@ class MDML(MetricLearner):
     Attributes
     ----------
     components_ : (k, D), L with L'L = M above `rank_tol`.
-    objective_, dual_objective_, relative_gap_ : F(M), a certified lower bound, their relative gap.
+    objective_, dual_objective_ : F(M), a certified lower bound.
+    relative_gap_ : their difference over |objective_|, or over margin / 100 where that is larger.
     rank_, exact_rank_ : rows of `components_`; eigenvalues of M that are not zero.
     n_iter_, n_eigh_, converged_, history_ : the course of the fit.
     dual_weights_ : (n_pairs,) weights that prove the bound, None where the solver has none; a start for
         another gamma on the same pairs.
+    dual_matrix_ : (D, D) W that proves the bound together with them, for l1 (entries from -1 to 1) and l21 (rows of
+        norm 1 at most), else None. For none, tr, l1 and l21 the bound is margin mean(dual_weights_), proved by
+        C_S + gamma W - mean_k weight_k z_k z_k' being psd, with W = I for tr and gamma = 0 for none.
     """
 
     def __init__(
@@ -94,10 +125,14 @@ class MDML(MetricLearner):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, init: Any = None) -> MDML:
-        """Learn from labels: all similar pairs, `n_pairs` dissimilar ones; `init` is a fit to start from."""
+        """Learn from labels: all similar pairs, `n_pairs` dissimilar ones.
+
+        `init` is a fit, a path (`MDMLPath`) or the weights of one on the same pairs to start from.
+        """
         self._check_parameters()
         points, labels, backend = self._validate_fit(X, y)
         seed = seed_from(self.random_state)
+        points, exact = centred(points, backend)
         problem = problem_from_labels(
             points,
             labels,
@@ -105,133 +140,81 @@ class MDML(MetricLearner):
             margin=self.margin,
             oversample=self.oversample,
             rng=np.random.default_rng(seed),
-            backend=backend,
+            backend=exact,
         )
-        return self._solve(problem, init, seed, backend, like=X)
+        return self._solve(problem, init, seed, exact, like=X, kind=backend.dtype)
 
     def fit_pairs(self, X: Any, similar: Any, dissimilar: Any, *, init: Any = None) -> MDML:
         """Learn from exactly these pairs: two (m, 2) integer arrays of row indices of X."""
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
-        problem = problem_from_pairs(
-            points, to_numpy(similar), to_numpy(dissimilar), margin=self.margin, backend=backend
-        )
-        return self._solve(problem, init, seed_from(self.random_state), backend, like=X)
+        points, exact = centred(points, backend)
+        problem = problem_from_pairs(points, to_numpy(similar), to_numpy(dissimilar), margin=self.margin, backend=exact)
+        return self._solve(problem, init, seed_from(self.random_state), exact, like=X, kind=backend.dtype)
 
     def get_mahalanobis_matrix(self) -> Array:
-        """M (D, D), exact: also what lies below `rank_tol`."""
+        """M (D, D), exact: also what lies below `rank_tol`, and in double precision whatever X was in."""
         super().get_mahalanobis_matrix()
         return self._M
 
-    def _solve(self, problem: PairProblem, init: Any, seed: int, backend: Backend, *, like: Any) -> MDML:
-        common: dict[str, Any] = {"tol": self.tol, "backend": backend}
+    def _solve(self, problem: PairProblem, init: Any, seed: int, backend: Backend, *, like: Any, kind: Any) -> MDML:
         gamma = 0.0 if self.regularizer in ("none", "drop") else float(self.gamma)
-        metric = backend.asarray(init.get_mahalanobis_matrix()) if isinstance(init, MDML) else None
         if self.algorithm == "paper" or self.regularizer == "drop":
             solution = solve_published(
                 problem,
                 self._penalty(),
                 gamma,
+                tol=self.tol,
                 max_iter=self.max_iter or _PUBLISHED_STEPS,
-                start=metric,
+                start=_metric_of(init, backend),
                 drop=float(self.gamma) if self.regularizer == "drop" else 0.0,
                 rng=np.random.default_rng([seed, 2]),
-                **common,
-            )
-        elif gamma == 0 or self.regularizer in ("tr", *ENTRIES):
-            solution = solve_accelerated(
-                problem,
-                self._cone(problem, gamma, backend),
-                max_iter=self.max_iter or _ACCELERATED_STEPS,
-                start=metric,
-                **common,
+                backend=backend,
             )
         else:
-            solution = solve_spectral(
-                problem,
-                self._penalty(),
-                gamma,
-                max_iter=self.max_iter or _CERTIFIED_STEPS,
-                start=self._dual_start(init, problem, backend),
-                **common,
-            )
-        self._keep(solution, problem, backend, like=like)
+            penalty = self._penalty() if gamma > 0 else make_regularizer("none")
+            solver = solver_for(penalty, self.regularizer)
+            solution = solver.solve(problem, penalty, gamma, self, init, backend)
+        self._keep(solution, problem, backend, like=like, kind=kind)
         return self
 
-    def _keep(self, solution: Solution, problem: PairProblem, backend: Backend, *, like: Any) -> None:
-        values = solution.eigenvalues
+    def _keep(self, solution: Solution, problem: PairProblem, backend: Backend, *, like: Any, kind: Any) -> None:
+        """Store what was found, on the host if the data came from there; the factor in the data's precision."""
         L = factor_from_eigenpairs(
-            values,
+            solution.eigenvalues,
             solution.eigenvectors,
             rank_tol=self.rank_tol,
             n_components=self.n_components,
             backend=backend,
         )
-        self._set_factor(L, backend, like=like)
+        self._set_factor(backend.xp.astype(L, kind), backend, like=like)
         self._M = to_numpy(solution.M) if is_host_data(like) else solution.M
         # Not across devices: a model in host memory holds none of a GPU's.
-        self._dual = solution.dual if is_host_data(like) == is_host_data(solution.M) else None
-        self.dual_weights_ = None if solution.dual is None else to_numpy(solution.dual.alpha)
-        spectrum = to_numpy(values)
-        zero = 1e-10 if backend.dtype == backend.xp.float64 else 1e-5
-        counted = int(np.sum(spectrum > zero * spectrum.max()))
-        self.exact_rank_ = counted if solution.exact_rank is None else solution.exact_rank
-        self.objective_ = solution.objective
-        self.dual_objective_ = solution.dual_objective
-        self.relative_gap_ = (
-            None if solution.dual_objective is None else relative_gap(solution.objective, solution.dual_objective)
-        )
-        self.n_iter_, self.n_eigh_ = solution.n_iter, solution.n_eigh
-        self.converged_, self.history_ = solution.converged, solution.history
+        self._start = solution.start if is_host_data(like) == is_host_data(solution.M) else None
+        self.dual_weights_ = None if solution.weights is None else to_numpy(solution.weights)
+        self.dual_matrix_ = None if solution.matrix is None else to_numpy(solution.matrix)
+        spectrum = to_numpy(solution.eigenvalues)
+        self.exact_rank_ = int(np.sum(spectrum > spectrum.size * np.finfo(np.float64).eps * spectrum.max()))
+        self.objective_, self.dual_objective_ = solution.objective, solution.dual_objective
+        self.n_iter_, self.n_eigh_, self.history_ = solution.n_iter, solution.n_eigh, solution.history
         self.n_similar_, self.n_dissimilar_ = problem.n_similar, len(problem.dissimilar)
-        if not self.converged_ and self.relative_gap_ is not None and self.algorithm == "certified":
+        self.converged_, self.relative_gap_ = solution.converged, None
+        if solution.dual_objective is None:
+            return
+        self.relative_gap_ = relative_gap(solution.objective, solution.dual_objective, self.margin)
+        reason = solution.reason or "raise max_iter or tol"
+        if self.relative_gap_ < -_ROUNDING:
+            self.converged_, reason = False, "the bound lies above the objective, which is a defect; please report it"
+        if not self.converged_ and self.algorithm == "certified":
             warnings.warn(
-                f"MDML: relative gap {self.relative_gap_:.2g} after {self.n_iter_} iterations, "
-                f"asked for {self.tol:g}; raise max_iter or tol",
+                f"MDML: relative gap {self.relative_gap_:.2g} after {self.n_eigh_} eigendecompositions, "
+                f"asked for {self.tol:g}: {reason}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
-    def _cone(self, problem: PairProblem, gamma: float, backend: Backend) -> ConeProx:
-        if gamma > 0 and self.regularizer in ENTRIES:
-            return EntryCone(problem.similar_scatter, ENTRIES[self.regularizer](), gamma, backend.xp)
-        return TraceCone(problem.similar_scatter, gamma, backend.xp)
-
-    def _dual_start(self, init: Any, problem: PairProblem, backend: Backend) -> DualPoint | Array | None:
-        """Another fit's dual point or weights for these pairs, else those that its metric suggests."""
-        if init is None:
-            return None
-        weights = getattr(init, "dual_weights_", None) if isinstance(init, MDML) else init
-        if isinstance(init, MDML) and self._continues(init, problem, backend):
-            return init._dual
-        if weights is not None and weights.shape == (len(problem.dissimilar),):
-            weights, xp = backend.asarray(weights), backend.xp
-            if not bool(xp.all((weights >= -1e-6) & (weights <= 1 + 1e-6))):
-                raise ValueError("init: expected weights from 0 to 1, got others; give `dual_weights_` of a fit")
-            return xp.clip(weights, 0.0, 1.0)
-        if not isinstance(init, MDML):
-            raise ValueError(
-                f"init: expected a fitted MDML or weights of {len(problem.dissimilar)} pairs, got {init!r}"
-            )
-        distances = problem.dissimilar.distances(backend.asarray(init.components_))
-        return backend.xp.clip((self.margin - distances) / (0.1 * self.margin), 0.0, 1.0)
-
-    def _continues(self, init: MDML, problem: PairProblem, backend: Backend) -> bool:
-        """Whether a fit's dual point has the shape and the kind of this problem's."""
-        dual = getattr(init, "_dual", None)
-        return (
-            dual is not None
-            and dual.alpha.shape == (len(problem.dissimilar),)
-            and dual.G.shape == problem.similar_scatter.shape
-            and (type(dual.G), dual.G.dtype) == (type(problem.similar_scatter), backend.dtype)
-        )
-
     def _penalty(self) -> Any:
-        if self.regularizer == "cldd":
-            return ConvexLDD(self.epsilon, printed=self.cldd_prox == "printed")
-        if self.regularizer == "cvnd":
-            return ConvexVND(self.epsilon)
-        return REGULARIZERS[self.regularizer]()
+        return make_regularizer(self.regularizer, epsilon=self.epsilon, printed=self.cldd_prox == "printed")
 
     def _check_parameters(self) -> None:
         if self.regularizer not in REGULARIZERS:
@@ -256,3 +239,75 @@ class MDML(MetricLearner):
             raise ValueError(f"max_iter: expected at least 1, got {self.max_iter!r}")
         if self.n_components is not None and self.n_components < 1:
             raise ValueError(f"n_components: expected at least 1, got {self.n_components!r}")
+
+
+def centred(X: Array, backend: Backend) -> tuple[Array, Backend]:
+    """Points in double precision about their mean, and the backend for them.
+
+    Pairs stay the same, and no digits are spent on where the points lie.
+    """
+    xp = backend.xp
+    points = xp.astype(X, xp.float64)
+    return points - xp.mean(points, axis=0)[None, :], replace(backend, dtype=xp.float64)
+
+
+def _newton(
+    problem: PairProblem, penalty: SmoothConjugate, gamma: float, settings: MDML, init: Any, backend: Backend
+) -> Solution:
+    return solve_spectral(
+        problem,
+        penalty,
+        gamma,
+        tol=settings.tol,
+        max_iter=settings.max_iter or _CERTIFIED_STEPS,
+        start=_dual_start(init, gamma, problem, backend),
+        backend=backend,
+    )
+
+
+def _multipliers(
+    problem: PairProblem, penalty: Any, gamma: float, settings: MDML, init: Any, backend: Backend
+) -> Solution:
+    norm = penalty if isinstance(penalty, EntryNorm) else None
+    return solve_multipliers(
+        problem,
+        norm,
+        gamma if norm is not None else gamma * penalty.weight,
+        tol=settings.tol,
+        max_iter=settings.max_iter or _MULTIPLIER_STEPS,
+        start=_metric_of(init, backend),
+        backend=backend,
+    )
+
+
+SOLVERS = (
+    Solver("newton", (SmoothConjugate,), _newton),
+    Solver("multipliers", (Linear, EntryNorm), _multipliers),
+)
+
+
+def _metric_of(init: Any, backend: Backend) -> Array | None:
+    return backend.asarray(init.get_mahalanobis_matrix()) if isinstance(init, MDML) else None
+
+
+def _dual_start(init: Any, gamma: float, problem: PairProblem, backend: Backend) -> DualPoint | Array | None:
+    """Another fit's dual point or weights for these pairs, else those that its metric suggests."""
+    if init is None:
+        return None
+    m, xp = len(problem.dissimilar), backend.xp
+    if hasattr(init, "at"):
+        init = init.at(min(max(gamma, init.gamma_min), init.gamma_max))
+    weights = getattr(init, "dual_weights_", None) if isinstance(init, MDML) else init
+    start = getattr(init, "_start", None)
+    if start is not None and start.alpha.shape == (m,) and start.G.shape == problem.similar_scatter.shape:
+        same_kind = type(start.G) is type(problem.similar_scatter)
+        return start if same_kind else xp.clip(backend.asarray(to_numpy(start.alpha)), 0.0, 1.0)
+    if weights is not None and weights.shape == (m,):
+        weights = backend.asarray(weights)
+        if not bool(xp.all((weights >= -1e-6) & (weights <= 1 + 1e-6))):
+            raise ValueError("init: expected weights from 0 to 1, got others; give `dual_weights_` of a fit")
+        return xp.clip(weights, 0.0, 1.0)
+    if not isinstance(init, MDML):
+        raise ValueError(f"init: expected a fitted MDML, a fitted MDMLPath or weights of {m} pairs, got {init!r}")
+    distances = problem.dissimilar.distances(backend.asarray(init.components_))
+    return xp.clip((problem.margin - distances) / (0.1 * problem.margin), 0.0, 1.0)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from solvers.backend import Array, Backend, symmetrize
-from solvers.convex.accelerated import TraceCone
 from solvers.convex.dual import Solution, SpectralProblem, relative_gap
+from solvers.convex.feasible import DualCone
 from solvers.pairs import PairProblem
-from solvers.regularizers.spectral import NoPenalty
+from solvers.regularizers.spectral import NoPenalty, Spectral
 
 STEP = 0.001
 BATCH = 50
@@ -42,7 +42,7 @@ def solve_published(
     the psd projection, which is what a stochastic method can afford; it is not their exact prox.
     """
     xp = backend.xp
-    spectral = hasattr(penalty, "maximizer")
+    spectral = isinstance(penalty, Spectral)
     spectrum: Any = penalty if spectral else NoPenalty()
     p = SpectralProblem(problem, spectrum, gamma if spectral else 0.0, backend)
     M = xp.zeros_like(problem.similar_scatter) if start is None else start
@@ -74,16 +74,9 @@ def solve_published(
         smoothings = [problem.margin * factor for factor in (1.0, 0.3, 0.1, 0.03, 0.01)]
         dual = max(p.dual(xp.clip((problem.margin - distances) / mu, 0.0, 1.0))[1] for mu in smoothings)
     elif drop == 0:
-        cone = TraceCone(problem.similar_scatter, 0.0, xp) if spectral else None
         alpha = xp.astype(distances < problem.margin, backend.dtype)
-        dual = (
-            0.0
-            if cone is None
-            else problem.margin
-            * float(xp.mean(alpha))
-            * cone.shrink(problem.dissimilar.scatter(alpha / len(problem.dissimilar)))
-        )
-    converged = dual is not None and relative_gap(objective, dual) <= tol
+        dual = DualCone(problem, 0.0, backend).prove(alpha, None).value if spectral else 0.0
+    converged = dual is not None and relative_gap(objective, dual, problem.margin) <= tol
     return Solution(M, values, vectors, objective, dual, max_iter, n_eigh, converged, history)
 
 

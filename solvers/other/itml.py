@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from solvers.backend import Array, Backend, eigh, to_numpy
-from solvers.convex.psd import Iterate, minimize_psd, scaled_identity
+from solvers.convex.accelerated import Iterate, minimize_psd, scaled_identity
 from solvers.mahalanobis import MahalanobisLearner
 from solvers.pairs import PairSet, draw_dissimilar, draw_similar
 from solvers.regularizers.spectral import InformationTheoretic

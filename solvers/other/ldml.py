@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from solvers.backend import Array, Namespace
-from solvers.convex.psd import minimize_psd, scaled_identity
+from solvers.convex.accelerated import minimize_psd, scaled_identity
 from solvers.mahalanobis import MahalanobisLearner
 from solvers.pairs import PairSet, draw_dissimilar, draw_similar
 

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from solvers.backend import Array, Backend, Namespace, group_sum, to_numpy
-from solvers.convex.psd import minimize_psd, scaled_identity
+from solvers.convex.accelerated import minimize_psd, scaled_identity
 from solvers.mahalanobis import MahalanobisLearner
 from solvers.pairs import PairSet
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from solvers.backend import Array, Namespace, wright_omega
 
 
+@runtime_checkable
 class Spectral(Protocol):
-    """What the convex solver needs of a regularizer on eigenvalues."""
+    """A regularizer on eigenvalues: what every solver needs of it."""
 
     @property
     def dual_limit(self) -> float:
@@ -41,14 +42,29 @@ class Spectral(Protocol):
     def maximizer(self, y: Array, *, xp: Namespace) -> Array:
         """argmax_{x >= 0} x y - h(x), elementwise, for y below `dual_limit`."""
 
-    def maximizer_slope(self, y: Array, *, xp: Namespace) -> Array:
-        """Derivative of `maximizer`, elementwise; missing where h is not strictly convex."""
+
+@runtime_checkable
+class SmoothConjugate(Spectral, Protocol):
+    """One that is strictly convex: its conjugate is smooth, so that the dual has a Hessian."""
+
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        """h''(x), elementwise; `maximizer` grows by its inverse where it is positive."""
+
+
+@runtime_checkable
+class Linear(Spectral, Protocol):
+    """h(x) = weight x."""
+
+    @property
+    def weight(self) -> float:
+        """The slope."""
 
 
 @dataclass(frozen=True)
 class NoPenalty:
     """h(x) = 0: plain MDML."""
 
+    weight: float = 0.0
     dual_limit: float = 0.0
     slope_at_zero: float = 0.0
 
@@ -84,8 +100,8 @@ class ConvexSFN:
     def maximizer(self, y: Array, *, xp: Namespace) -> Array:
         return xp.clip((y + 1) / 2, 0.0, None)
 
-    def maximizer_slope(self, y: Array, *, xp: Namespace) -> Array:
-        return xp.astype(y > -1, y.dtype) / 2
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        return xp.full_like(x, 2.0)
 
 
 @dataclass(frozen=True)
@@ -113,9 +129,8 @@ class ConvexVND:
     def maximizer(self, y: Array, *, xp: Namespace) -> Array:
         return xp.clip(xp.exp(y - 1) - self.epsilon, 0.0, None)
 
-    def maximizer_slope(self, y: Array, *, xp: Namespace) -> Array:
-        grown = xp.exp(y - 1)
-        return xp.where(grown > self.epsilon, grown, xp.zeros_like(grown))
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        return 1 / (x + self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -160,9 +175,8 @@ class ConvexLDD:
     def maximizer(self, y: Array, *, xp: Namespace) -> Array:
         return xp.clip(1 / (self._tilt - y) - self.epsilon, 0.0, None)
 
-    def maximizer_slope(self, y: Array, *, xp: Namespace) -> Array:
-        inverse = 1 / (self._tilt - y)
-        return xp.where(inverse > self.epsilon, inverse**2, xp.zeros_like(y))
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        return 1 / (x + self.epsilon) ** 2
 
 
 @dataclass(frozen=True)
@@ -184,15 +198,15 @@ class SquaredL2:
     def maximizer(self, y: Array, *, xp: Namespace) -> Array:
         return xp.clip(y / 2, 0.0, None)
 
-    def maximizer_slope(self, y: Array, *, xp: Namespace) -> Array:
-        # From the right at 0, where G is singular before the first step: rounding must not decide.
-        return xp.astype(y > -1e-9, y.dtype) / 2
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        return xp.full_like(x, 2.0)
 
 
 @dataclass(frozen=True)
 class TraceNorm:
     """h(x) = x, that is tr(M) on the psd cone: the one that lowers rank."""
 
+    weight: float = 1.0
     dual_limit: float = 1.0
     slope_at_zero: float = 1.0
 
@@ -217,7 +231,9 @@ class InformationTheoretic:
     slope_at_zero: float = -math.inf
 
     def value(self, x: Array, *, xp: Namespace) -> Array:
-        return x - xp.log(x)
+        positive = x > 0
+        logarithm = xp.log(xp.where(positive, x, xp.ones_like(x)))
+        return xp.where(positive, x - logarithm, xp.full_like(x, math.inf))
 
     def slope(self, x: Array, *, xp: Namespace) -> Array:
         return 1 - 1 / x
@@ -232,8 +248,39 @@ class InformationTheoretic:
     def maximizer(self, y: Array, *, xp: Namespace) -> Array:
         return 1 / (1 - y)
 
-    def maximizer_slope(self, y: Array, *, xp: Namespace) -> Array:
-        return 1 / (1 - y) ** 2
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        return 1 / x**2
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """h(scale x): the regularizer `base` in a problem whose eigenvalues are measured in units of `scale`."""
+
+    base: SmoothConjugate
+    scale: float
+
+    @property
+    def dual_limit(self) -> float:
+        return self.scale * self.base.dual_limit
+
+    @property
+    def slope_at_zero(self) -> float:
+        return self.scale * self.base.slope_at_zero
+
+    def value(self, x: Array, *, xp: Namespace) -> Array:
+        return self.base.value(self.scale * x, xp=xp)
+
+    def slope(self, x: Array, *, xp: Namespace) -> Array:
+        return self.scale * self.base.slope(self.scale * x, xp=xp)
+
+    def prox(self, l: Array, step: float, *, xp: Namespace) -> Array:
+        return self.base.prox(self.scale * l, self.scale * self.scale * step, xp=xp) / self.scale
+
+    def maximizer(self, y: Array, *, xp: Namespace) -> Array:
+        return self.base.maximizer(y / self.scale, xp=xp) / self.scale
+
+    def curvature(self, x: Array, *, xp: Namespace) -> Array:
+        return self.scale * self.scale * self.base.curvature(self.scale * x, xp=xp)
 
 
 SPECTRAL: dict[str, type] = {

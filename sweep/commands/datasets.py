@@ -6,8 +6,10 @@ from argparse import Namespace
 from typing import Any
 
 from sweep import exits
-from sweep.commands.options import add_command, add_home, add_json
+from sweep.commands.options import add_command, add_home, add_json, say
 from sweep.commands.printing import print_json, print_line, print_table
+
+_SHOWN_CLASSES = 12
 
 
 def register(commands: Any) -> None:
@@ -38,13 +40,26 @@ def run(options: Namespace) -> int:
 
 
 def _describe(options: Namespace) -> int:
+    """What a file holds, what stands in the way of a sweep, and a sweep file to start from."""
     from dataclasses import asdict
 
-    from sweep.datasets.look import describe_file
+    from sweep.datasets.describe import describe_own
 
-    found = describe_file(options.file, label=options.label)
+    found = describe_own(options.file, label=options.label)
     if options.json:
         print_json(asdict(found))
-    else:
-        print_line(found.text())
+        return exits.DONE
+    print_table([asdict(column) for column in found.columns], title=f"{found.path}: {found.n_rows:,} rows")
+    if found.label is not None:
+        how = " (a guess: give --label if it is another)" if found.guessed else ""
+        print_line(f"label: {found.label}{how}; a class with more than {found.frequent_above} rows counts as frequent")
+        largest = [{"class": name, "rows": size} for name, size in found.classes[:_SHOWN_CLASSES]]
+        more = len(found.classes) - len(largest)
+        print_table(
+            largest, title=f"{len(found.classes)} classes" + (f", the {_SHOWN_CLASSES} largest" if more > 0 else "")
+        )
+    for problem in found.problems:
+        say(f"in the way: {problem}")
+    print_line("A sweep file to start from:")
+    print_line(found.sweep_file)
     return exits.DONE

@@ -30,7 +30,6 @@ def run(options: Namespace) -> int:
     found = open_run(options.name, options.home)
     if options.live:
         from dashboards.live import serve_live
-
         from dashboards.records import read_sweep
 
         return serve_live(lambda: read_sweep(found.ledger, found.name), found.home, port=options.port)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sweep.datasets.base import Dataset
 from sweep.datasets.catalog import DATASETS, DatasetInfo
-from sweep.datasets.choice import OWN_SUFFIXES, DatasetChoice, labels, memory_choice
+from sweep.datasets.choice import OWN_SUFFIXES, DatasetChoice, expanded, labels, memory_choice
 from sweep.errors import UserError, first_line, nearest
 
 __all__ = [
@@ -29,7 +29,15 @@ ENTRY_POINTS = "orthosweep.datasets"
 Progress = Callable[[str], None]
 
 
-def load_dataset(name_or_path: str | Path, *, cache: Path, label: str | None = None) -> Dataset:
+def load_dataset(
+    name_or_path: str | Path,
+    *,
+    cache: Path,
+    label: str | None = None,
+    sep: str | None = None,
+    decimal: str | None = None,
+    drop: Sequence[str] = (),
+) -> Dataset:
     """A dataset of the catalog, a user's own file, or a dataset that an installed package registers.
 
     Parameters
@@ -37,16 +45,18 @@ def load_dataset(name_or_path: str | Path, *, cache: Path, label: str | None = N
     name_or_path : a name in `DATASETS`, the path of an .npz, .csv or .parquet file, or the name of an
         entry point.
     cache : folder that `prepare` writes to.
-    label : the label column of a user's own table.
+    label, sep, decimal, drop : how a user's own table is to be read: the label column, what separates
+        columns, what precedes fractions, columns that are no features.
     """
     name = str(name_or_path)
     info = DATASETS.get(name)
     if info is None and name.lower().endswith(OWN_SUFFIXES):
-        from sweep.datasets.own import load_own
+        from sweep.datasets.own import Reading, load_own
 
-        return load_own(Path(name).expanduser(), label=label)
-    if label is not None:
-        raise UserError(f"dataset {name}: 'label' is for own tables only; remove it")
+        return load_own(expanded(name), Reading(label, sep, decimal, tuple(drop)))
+    for key, value in {"label": label, "sep": sep, "decimal": decimal, "drop": drop}.items():
+        if value:
+            raise UserError(f"dataset {name}: {key!r} is for own tables only; remove it")
     if info is None:
         return _load_registered(name)
     if info.embedded:
@@ -92,7 +102,7 @@ def prepare(
 
         progress(f"{name}: {info.source} (terms: {info.terms})")
         source = fetch(info.download, Path(cache) / "downloads", progress)
-    source = Path(source).expanduser()
+    source = expanded(str(source))
     origin = _origin(source)
     if read_origin(path) == origin:
         progress(f"{name}: prepared before from the same files")

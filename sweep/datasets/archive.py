@@ -6,16 +6,17 @@ what is read is counted while it is read, because the sizes that an archive stat
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
-import lzma
+import itertools
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from sweep.errors import UserError
 
@@ -23,7 +24,10 @@ from sweep.errors import UserError
 MOST_BYTES = 64 << 30
 MOST_FILES = 1_000_000
 
-DAMAGE = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+# What a tar archive may say about one member; names and attributes take a few hundred bytes.
+MOST_HEADER_BYTES = 1 << 20
+
+DAMAGE = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 Wanted = Callable[[str], bool]
 Files = Generator[tuple[str, IO[bytes]], None, None]
@@ -58,6 +62,28 @@ class BoundedReader(io.RawIOBase):
         return len(data)
 
 
+class GuardedStream:
+    """A seekable stream for tarfile, which reads names and attributes of any length into memory.
+
+    While `left` is a number, no more than that many bytes can be read.
+    """
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile | bz2.BZ2File, where: str) -> None:
+        self._file, self._where = file, where
+        self.left: int | None = MOST_HEADER_BYTES
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, n_bytes: int) -> bytes:
+        if self.left is not None:
+            self.left -= n_bytes
+            if self.left < 0:
+                raise UserError(
+                    f"{self._where}: more than {MOST_HEADER_BYTES:,} bytes of names and attributes for one member;"
+                    " do not use this file"
+                )
+        return self._file.read(n_bytes)
+
+
 @contextmanager
 def naming_damage(where: str) -> Iterator[None]:
     """Errors of a broken or unreadable file, as a user's error that names it."""
@@ -87,12 +113,8 @@ def read_files(path: Path, wanted: Wanted, *, most_bytes: int = MOST_BYTES) -> F
         files = _folder_files(path, wanted)
     else:
         with naming_damage(where):
-            if zipfile.is_zipfile(path):
-                files = _zip_members(path, wanted, where)
-            elif tarfile.is_tarfile(path):
-                files = _tar_files(path, wanted, budget)
-            else:
-                raise UserError(f"{where}: expected a folder, a tar or a zip archive (or it is truncated)")
+            is_zip = zipfile.is_zipfile(path)
+        files = _zip_members(path, wanted, where) if is_zip else _tar_files(path, wanted, budget)
     yield from _bounded(files, budget)
 
 
@@ -112,6 +134,8 @@ def _zip_members(archive: Path | IO[bytes], wanted: Wanted, where: str) -> Files
     with naming_damage(where):
         opened = zipfile.ZipFile(archive)
     with opened:
+        if len(opened.infolist()) > MOST_FILES:
+            raise UserError(f"{where}: holds more than {MOST_FILES:,} files; is it the right one?")
         for member in opened.infolist():
             is_link = (member.external_attr >> 16) & 0o170000 == 0o120000
             if member.is_dir() or is_link or not wanted(_safe(member.filename, where)):
@@ -123,14 +147,19 @@ def _zip_members(archive: Path | IO[bytes], wanted: Wanted, where: str) -> Files
 
 
 def _tar_files(path: Path, wanted: Wanted, budget: Budget) -> Files:
-    with naming_damage(str(path)):
-        archive = tarfile.open(path, "r:*")  # noqa: SIM115
-    with archive:
-        while True:
+    with _open_tar(path) as (archive, stream):
+        for count in itertools.count():
+            if count >= MOST_FILES:
+                raise UserError(f"{path}: holds more than {MOST_FILES:,} files; is it the right one?")
             with naming_damage(str(path)):
+                stream.left = MOST_HEADER_BYTES
                 member = archive.next()
+                stream.left = None
             if member is None:
                 return
+            # The archive would keep all that it has read of its members.
+            archive.members.clear()  # type: ignore[attr-defined]
+            archive.pax_headers.clear()  # type: ignore[attr-defined]
             # A stated size is skipped over by decompressing it, so it counts even when unwanted.
             if not member.isreg() or not wanted(_safe(member.name, str(path))):
                 budget.spend(member.size)
@@ -139,6 +168,26 @@ def _tar_files(path: Path, wanted: Wanted, budget: Budget) -> Files:
             assert file is not None  # it is a regular file
             with file:
                 yield member.name, file
+
+
+@contextmanager
+def _open_tar(path: Path) -> Iterator[tuple[tarfile.TarFile, GuardedStream]]:
+    with naming_damage(str(path)):
+        raw = path.open("rb")
+    with raw:
+        beginning = raw.peek(3)
+        file: Any = raw
+        if beginning.startswith(b"\x1f\x8b"):
+            file = gzip.GzipFile(fileobj=raw)
+        elif beginning.startswith(b"BZh"):
+            file = bz2.BZ2File(raw)
+        stream = GuardedStream(file, str(path))
+        try:
+            archive = tarfile.TarFile(fileobj=stream)  # type: ignore[arg-type]
+        except DAMAGE as error:
+            raise UserError(f"{path}: expected a folder, a tar or a zip archive (or it is truncated)") from error
+        with archive:
+            yield archive, stream
 
 
 def _folder_files(path: Path, wanted: Wanted) -> Files:

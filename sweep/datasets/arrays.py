@@ -102,7 +102,18 @@ def encode_labels(values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str
                 f"{where}: {blank.size:,} labels are blank (first in row {blank[0]}); fill them or drop those rows"
             )
     classes, y = np.unique(values, return_inverse=True)
+    _refuse_measurements(values, len(classes), where)
     return y.astype(np.int64), tuple(str(value) for value in classes.tolist())
+
+
+def _refuse_measurements(values: np.ndarray, n_distinct: int, where: str) -> None:
+    n, kind = len(values), values.dtype.kind
+    # Measurements as floats repeat now and then; whole numbers that hardly ever do are ids or measurements.
+    if kind in "iuf" and n >= 20 and n_distinct > (n / 3 if kind == "f" else 0.9 * n):
+        raise UserError(
+            f"{where} holds {n_distinct:,} different numbers in {n:,} rows: continuous, not classes;"
+            " give classes, or cut the values into ranges"
+        )
 
 
 def whole_columns(X: Any) -> np.ndarray:

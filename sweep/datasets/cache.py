@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from sweep.datasets.base import Dataset, arrays_of, facts_of
+from sweep.datasets.npz import NPZ_DAMAGE, read_npz
 from sweep.errors import UserError
 
 # Raised whenever a loader gives other features for the same files: older results are then prepared anew.
 VERSION = 1
-
-# What reading a broken file may raise.
-DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def cache_path(cache: Path, name: str) -> Path:
@@ -68,10 +64,11 @@ def write_dataset(dataset: Dataset, cache: Path, *, origin: str) -> Path:
 
 def read_dataset(path: Path) -> Dataset:
     """The dataset stored at `path`, its content checked against its fingerprint."""
-    with _naming_damage(path), np.load(path, allow_pickle=False) as stored:
-        meta = _read_meta(stored)
+    with _naming_damage(path):
+        arrays = read_npz(path)
+        meta = _read_meta(arrays)
         expected = meta.pop("fingerprint")
-        dataset = _dataset(meta, {name: stored[name] for name in stored.files if name != "meta"})
+        dataset = _dataset(meta, arrays)
         sound = dataset.fingerprint == expected
     if not sound:
         raise UserError(f"{path}: the content does not match its fingerprint; delete it and prepare the dataset again")
@@ -80,7 +77,8 @@ def read_dataset(path: Path) -> Dataset:
 
 def read_description(path: Path) -> dict[str, Any]:
     """What planning needs to know of the dataset stored at `path`; the features are not read."""
-    with _naming_damage(path), np.load(path, allow_pickle=False) as stored:
+    with _naming_damage(path):
+        stored = read_npz(path, ("meta", "y"))
         meta = _read_meta(stored)
         expected = meta.pop("fingerprint")
         rows = np.zeros(meta["shape"][0] + 1, int)
@@ -88,7 +86,7 @@ def read_description(path: Path) -> dict[str, Any]:
         return facts_of(_dataset(meta, {"y": stored["y"], **no_features})) | {"fingerprint": expected}
 
 
-def _read_meta(stored: Any) -> dict[str, Any]:
+def _read_meta(stored: dict[str, np.ndarray]) -> dict[str, Any]:
     meta = json.loads(str(stored["meta"]))
     meta.pop("origin")
     return dict(meta)
@@ -118,15 +116,16 @@ def _dataset(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Dataset:
 def _naming_damage(path: Path) -> Iterator[None]:
     try:
         yield
-    except DAMAGE as error:
-        raise UserError(f"{path}: damaged ({error}); delete it and prepare the dataset again") from error
+    except UserError:
+        raise
+    except NPZ_DAMAGE as error:
+        raise UserError(f"{path}: damaged ({str(error)[:200]}); delete it and prepare the dataset again") from error
 
 
 def read_origin(path: Path) -> str | None:
     """What the file at `path` was made from; None if it is absent, unreadable or without the features' names."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            meta = json.loads(str(stored["meta"]))
-            return str(meta["origin"]) if "feature_names" in meta else None
-    except DAMAGE:
+        meta = json.loads(str(read_npz(path, ("meta",))["meta"]))
+        return str(meta["origin"]) if "feature_names" in meta else None
+    except NPZ_DAMAGE:
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.datasets.choice import DatasetChoice, labels
+from sweep.datasets.choice import READING, DatasetChoice, expanded, labels
 from sweep.errors import UserError
 from sweep.seeds import digest, source_of
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sweep.fits import SplitData
 
 # Raised whenever own files are read in another way: older cards are then not believed.
-_CARD_VERSION = 1
+_CARD_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ def load_choice(choice: DatasetChoice, cache: Path) -> Dataset:
 
     if choice.in_memory is not None:
         return choice.in_memory
-    return load_dataset(choice.name, cache=cache, label=choice.label)
+    reading = choice.model_dump(include=set(READING))
+    return load_dataset(choice.name, cache=cache, **reading | {"drop": choice.drop or ()})
 
 
 def source_label(choice: DatasetChoice) -> str:
@@ -215,7 +216,7 @@ def _known_facts(choice: DatasetChoice, cache: Path) -> dict[str, Any] | None:
     from sweep.datasets.catalog import DATASETS
 
     info = DATASETS.get(choice.name)
-    if info is not None and not info.embedded and choice.label is None:
+    if info is not None and not info.embedded and not any(getattr(choice, key) for key in READING):
         path = cache_path(cache, choice.name)
         if path.exists():
             return read_description(path)
@@ -224,7 +225,7 @@ def _known_facts(choice: DatasetChoice, cache: Path) -> dict[str, Any] | None:
     try:
         facts = json.loads(_card_path(choice, cache).read_text(encoding="utf-8"))
         DatasetCard(**facts, label="", dimension=0)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return dict(facts)
 
@@ -241,8 +242,8 @@ def _remember(choice: DatasetChoice, cache: Path, facts: dict[str, Any]) -> None
 
 
 def _card_path(choice: DatasetChoice, cache: Path) -> Path:
-    file = Path(choice.name).expanduser().absolute()
+    file = expanded(choice.name).absolute()
     stat = file.stat()
-    reading = choice.model_dump(exclude={"name", "frequent_above", "scaling", "pca"})
+    reading = choice.model_dump(include=set(READING))
     known = [_CARD_VERSION, str(file), stat.st_size, stat.st_mtime_ns, stat.st_ino, reading]
     return Path(cache) / "cards" / f"{digest(known)[:32]}.json"

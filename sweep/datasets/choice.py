@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 OWN_SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet")
 
+# The options that say how an own table is to be read.
+READING = ("label", "sep", "decimal", "drop")
+
 _MEMORY_NAME = re.compile(r"[\w][\w. -]{0,63}")
 
 
@@ -31,6 +34,9 @@ class DatasetChoice(BaseModel):
     frequent_above: Annotated[int, Field(ge=1)] | None = None
     scaling: Literal["minmax", "l2", "none"] | None = None
     pca: Annotated[int, Field(ge=0)] | None = None  # 0: no PCA, also where the dataset has one
+    sep: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    decimal: Literal[".", ","] | None = None
+    drop: tuple[str, ...] | None = None
 
     # Data that a Python caller handed over; no sweep file can set it, and no dump shows it.
     _memory: Dataset | None = PrivateAttr(default=None)
@@ -58,13 +64,21 @@ class DatasetChoice(BaseModel):
         """The same choice with an absolute path; relative ones start at `folder`, and ~ is the user's home."""
         if not self.is_path:
             return self
-        return self.model_copy(update={"name": _absolute(folder / Path(self.name).expanduser())})
+        return self.model_copy(update={"name": _absolute(folder / expanded(self.name))})
 
     def _source(self) -> tuple[str, ...]:
         """What the data come from, whatever the options."""
         if self._memory is not None:
             return ("memory", self.name, self._memory.fingerprint)
-        return ("path", _absolute(Path(self.name).expanduser())) if self.is_path else ("name", self.name)
+        return ("path", _absolute(expanded(self.name))) if self.is_path else ("name", self.name)
+
+
+def expanded(name: str) -> Path:
+    """A path with ~ as the user's home folder."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{name}: no such user's home folder; write the whole path") from error
 
 
 def _absolute(path: Path) -> str:
@@ -114,7 +128,7 @@ def labels(choices: Sequence[DatasetChoice]) -> list[str]:
     names = _source_names(dict.fromkeys(sources))
     found: list[str] = []
     for index, (choice, source) in enumerate(zip(choices, sources, strict=True)):
-        options = ",".join(f"{key}={value}" for key, value in choice.options().items())
+        options = ",".join(f"{key}={_short(value)}" for key, value in choice.options().items())
         label = f"{names[source]}[{options}]" if options and sources.count(source) > 1 else names[source]
         if label in found:
             raise UserError(
@@ -123,6 +137,10 @@ def labels(choices: Sequence[DatasetChoice]) -> list[str]:
             )
         found.append(label)
     return found
+
+
+def _short(value: Any) -> str:
+    return "+".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _source_names(sources: dict[tuple[str, ...], None]) -> dict[tuple[str, ...], str]:

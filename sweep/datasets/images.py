@@ -21,6 +21,9 @@ N_FEATURES = 4096
 WEIGHTS = "vgg16*.pth"
 _BATCH = 32
 
+# The official files have a few hundred thousand.
+_MOST_ANNOTATION_BYTES = 8 << 20
+
 # (image, class number) in the order of the annotation files, and class names by number.
 Annotations = tuple[list[tuple[Path, int]], dict[int, str]]
 
@@ -69,6 +72,8 @@ def _cars_annotations(path: Path) -> Annotations:
 
     file = path / "cars_annos.mat"
     try:
+        if file.stat().st_size > _MOST_ANNOTATION_BYTES:
+            raise UserError(f"{file}: {file.stat().st_size:,} bytes, expected annotations of a few hundred thousand")
         content = loadmat(file, squeeze_me=True, struct_as_record=False)
         rows = np.atleast_1d(content["annotations"])
         images = [(_inside(path, str(row.relative_im_path), file), int(getattr(row, "class"))) for row in rows]
@@ -95,7 +100,11 @@ def _birds_annotations(path: Path) -> Annotations:
 def _numbered_lines(file: Path) -> dict[int, str]:
     """Lines "number text" of an annotation file."""
     try:
-        pairs = [line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(_MOST_ANNOTATION_BYTES + 1)
+        if len(text) > _MOST_ANNOTATION_BYTES:
+            raise ValueError(f"it has more than {_MOST_ANNOTATION_BYTES:,} characters")
+        pairs = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
         return {int(number): text.strip() for number, text in pairs}
     except OSError as error:
         raise UserError(f"{file}: {error.strerror}; expected the annotation files of CUB-200-2011") from error

@@ -117,7 +117,7 @@ def _labs(path: Path, ids: np.ndarray, progress: Callable[[str], None]) -> tuple
 
 def _notes(path: Path, ids: np.ndarray, progress: Callable[[str], None]) -> tuple[sp.csr_matrix, list[str], int]:
     """Word counts per admission, the words, and the number of notes read."""
-    counter, n_notes = WordCounter(len(ids)), 0
+    counter, n_notes = WordCounter(len(ids), str(path)), 0
     if not has_table(path, "NOTEEVENTS"):
         return sp.csr_matrix((len(ids), 0)), [], 0
     columns = {"hadm_id": pa.int64(), "iserror": pa.string(), "text": pa.string()}

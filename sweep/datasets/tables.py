@@ -15,6 +15,7 @@ from sweep.datasets.archive import base_name, gunzip, read_files
 from sweep.errors import UserError
 
 _BLOCK_BYTES = 32 << 20
+_MOST_HEADER_BYTES = 1 << 20
 
 
 def has_table(path: Path, table: str) -> bool:
@@ -35,12 +36,16 @@ def read_table(
     multiline : cells may hold line ends (slower).
     """
     with _open_table(path, table) as (file, where):
-        header = file.readline()
+        header = file.readline(_MOST_HEADER_BYTES)
+        if not header.endswith(b"\n") and len(header) >= _MOST_HEADER_BYTES:
+            raise UserError(
+                f"{where}: the first line has no end within {len(header):,} bytes; expected names of columns"
+            )
         names = _header(header, where)
         missing = [column for column in columns if column not in names]
         if missing:
             raise UserError(
-                f"{where}: no column {missing[0]!r}, the file has {', '.join(names)}; is it the right table?"
+                f"{where}: no column {missing[0]!r}, the file has {', '.join(names)[:500]}; is it the right table?"
             )
         if not file.peek(1):  # type: ignore[attr-defined]
             return
@@ -56,7 +61,7 @@ def read_table(
             for batch in reader:
                 yield {name: batch.column(name) for name in columns}
         except pa.ArrowInvalid as error:
-            text = str(error).split("\n", 1)[0]
+            text = str(error).split("\n", 1)[0][:200]
             raise UserError(f"{where}: not a readable CSV table in UTF-8 ({text}); get the file again") from error
 
 

@@ -26,8 +26,14 @@ from sweep.errors import UserError
 CANDIDATES = 20_000
 
 # All of either distribution is below 40 MB.
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 256 << 20
 _WORD = re.compile(r"[a-z][a-z]+")
+
+# Longer runs of letters are encoded files and the like; one of them would set the width of all names.
+LONGEST_WORD = 100
+
+# All of MIMIC's notes have a fraction of this.
+MOST_WORDS = 5_000_000
 
 
 class WordCounter:
@@ -38,10 +44,10 @@ class WordCounter:
 
     _BUFFER = 8_000_000
 
-    def __init__(self, n_rows: int) -> None:
+    def __init__(self, n_rows: int, where: str) -> None:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-        self._n_rows, self._stop = n_rows, ENGLISH_STOP_WORDS
+        self._n_rows, self._where, self._stop = n_rows, where, ENGLISH_STOP_WORDS
         self._column: dict[str, int] = {}
         self._rows, self._columns, self._counts = array("i"), array("i"), array("i")
         self._total: Any = sp.csr_matrix((n_rows, 0), dtype=np.int32)
@@ -50,10 +56,12 @@ class WordCounter:
         """Add the words of `text` to document `row`."""
         column = self._column
         for word, count in Counter(_WORD.findall(text.lower())).items():
-            if word not in self._stop:
+            if len(word) <= LONGEST_WORD and word not in self._stop:
                 self._rows.append(row)
                 self._columns.append(column.setdefault(word, len(column)))
                 self._counts.append(count)
+        if len(column) > MOST_WORDS:
+            raise UserError(f"{self._where}: more than {MOST_WORDS:,} different words; expected natural language")
         if len(self._rows) > self._BUFFER:
             self._merge()
 
@@ -145,7 +153,7 @@ def load_news(path: Path, progress: Callable[[str], None]) -> Dataset:
 
 
 def _text_dataset(name: str, documents: list[tuple[str, str]], path: Path, notes: str) -> Dataset:
-    counter = WordCounter(len(documents))
+    counter = WordCounter(len(documents), str(path))
     for row, (_, text) in enumerate(documents):
         counter.add(row, text)
     counts, words = counter.finish()

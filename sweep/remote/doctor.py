@@ -15,7 +15,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweep.errors import last_line
 from sweep.remote.node_facts import EIGH_SIZE
+from sweep.urls import origin
 
 _MIN_DISK_GB = 5.0
 _MIN_STORE_GB = 0.5
@@ -175,10 +177,11 @@ def look(address: str | None, *, gpus: int, wait: float, urls: dict[str, str]) -
     """Join the cluster (or start a Ray here), wait for its GPUs and examine every node."""
     from sweep.engine.cluster import connect
 
+    places = {name: origin(url) for name, url in urls.items()}
     ray = connect(address)
     try:
         _wait_for_gpus(ray, gpus, wait)
-        return [_look_at(ray, node, urls) for node in ray.nodes() if node["Alive"]]
+        return [_look_at(ray, node, places) for node in ray.nodes() if node["Alive"]]
     finally:
         ray.shutdown()
 
@@ -215,8 +218,7 @@ def _look_at(ray: Any, node: dict[str, Any], urls: dict[str, str]) -> Node:
         clock = ray.get(task.remote(None), timeout=_EXAMINE_SECONDS)["time"]
         return Node(**seen, found=found, skew_seconds=_skew(sent, clock, time.time()))
     except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Node(**seen, error=f"cannot be examined: {lines[-1] if lines else type(error).__name__}")
+        return Node(**seen, error=f"cannot be examined: {last_line(str(error), type(error).__name__)}")
 
 
 def _skew(sent: float, clock: float, received: float) -> float:
@@ -231,10 +233,11 @@ def _examine_apart(urls: dict[str, str] | None) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     answer = subprocess.run(
-        [sys.executable, "-m", "sweep.remote.node_facts", json.dumps(urls)],
+        # Not as an argument: everybody on the machine can read those.
+        [sys.executable, "-m", "sweep.remote.node_facts"], input=json.dumps(urls),
         env=environment, capture_output=True, text=True, timeout=_EXAMINE_SECONDS,
     )  # fmt: skip
     if answer.returncode:
-        raise RuntimeError((answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1])
+        raise RuntimeError(last_line(answer.stderr, f"exit code {answer.returncode}"))
     found: dict[str, Any] = json.loads(answer.stdout)
     return found

@@ -143,4 +143,4 @@ def _unreachable(url: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(examine(json.loads(sys.argv[1]))))
+    sys.stdout.write(json.dumps(examine(json.load(sys.stdin))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import re
 import shlex
 import shutil
 import sys
@@ -16,10 +15,11 @@ from typing import Any
 import yaml
 
 from sweep import __version__
-from sweep.errors import UserError
+from sweep.errors import UserError, last_line
 from sweep.remote.jobs import follow, sweep_jobs
 from sweep.seeds import digest
 from sweep.studies.spec import SweepSpec
+from sweep.urls import has_secret
 
 # The records' place on the head, unless the cluster's own environment names another.
 REMOTE_HOME = "~/sweep-home"
@@ -49,7 +49,8 @@ def submit(client: Any, spec: SweepSpec, remote_home: str | None, say: Callable[
             )
         except RuntimeError as error:
             if "already exists" not in str(error):
-                raise UserError(f"the cluster refused the job: {_last_line(error)}") from None
+                reason = last_line(str(error), type(error).__name__)
+                raise UserError(f"the cluster refused the job: {reason}") from None
             say(f"{job} was submitted by somebody else at the same moment: attaching")
             return job
     say(f"submitted as {job}")
@@ -102,10 +103,15 @@ def stage(spec: SweepSpec, folder: Path) -> None:
 
 def refuse_credentials(spec: SweepSpec) -> None:
     """A sweep file travels to the cluster and is shown there: it must not hold a password."""
-    for name, value in spec.tracking.model_dump().items():
-        if isinstance(value, str) and re.search(r"//[^/@\s:]*:(?!\$)[^/@\s]*@", value):
+    content = spec.model_dump(mode="json")
+    urls = {f"tracking.{name}": url for name, url in content["tracking"].items()}
+    if isinstance(content["search"], dict):
+        urls["search.optuna.storage"] = content["search"]["optuna"]["storage"]
+    urls["notify.url"] = (content.get("notify") or {}).get("url")
+    for place, url in urls.items():
+        if url and has_secret(url):
             raise UserError(
-                f"tracking.{name}: leave the password out of the URL: put a variable of the head's environment "
+                f"{place}: leave the password out of the URL: put a variable of the head's environment "
                 "in its place, as in user:$PGPASSWORD@host (docs/clusters.md)"
             )
 
@@ -118,8 +124,3 @@ def attach(client: Any, job: str, say: Callable[[str], None]) -> bool:
         say(f"\ndetached: {job} goes on. The same command attaches again; `ray job stop {job}` ends it")
         return False
     return True
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

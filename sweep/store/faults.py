@@ -6,7 +6,8 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from sweep.errors import UserError, first_line, without_credentials
+from sweep.errors import UserError, first_line
+from sweep.urls import redact
 
 # SQLite's own words for a file that is no database any more; every other error leaves it as it is.
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -42,4 +43,4 @@ def may_pass(error: DBAPIError) -> bool:
 
 def said(error: BaseException) -> str:
     """A database error in one short line without credentials."""
-    return without_credentials(first_line(getattr(error, "orig", None) or error))[:300]
+    return redact(first_line(getattr(error, "orig", None) or error))[:300]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sweep.errors import UserError, without_credentials
+from sweep.errors import UserError
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
 
@@ -124,9 +124,7 @@ def _runs(client: Any, home: Home, sweep: str) -> tuple[str, list[str]]:
     """The sweep's experiment and its methods' runs."""
     experiment = client.get_experiment_by_name(sweep)
     if experiment is None:
-        raise UserError(
-            f"{sweep}: nothing recorded in {without_credentials(home.mlflow_url)} yet; let `sweep run` finish"
-        )
+        raise UserError(f"{sweep}: nothing recorded in {home.mlflow_url} yet; let `sweep run` finish")
     runs = client.search_runs([experiment.experiment_id], order_by=["params.method ASC"])
     return str(experiment.experiment_id), [run.info.run_id for run in runs]
 

@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-
 from sweep.commands.running import _about
+
 from sweep.engine.driver import Driver
 from sweep.engine.executors import Executor, Finished, InlineExecutor
 from sweep.engine.progress import Progress

@@ -30,8 +30,9 @@ def _act_train(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dat
 
 
 def _training_part(name: str, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Data:
-    from sweep.datasets import prepare
     from sweep.studies.data import open_data
+
+    from sweep.datasets import prepare
     from sweep.studies.spec import DatasetChoice
 
     if not source.exists():

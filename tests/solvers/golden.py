@@ -1,6 +1,6 @@
 """Results of every method on small data, kept in `golden.json` with the method's version.
 
-    python -m tests.solvers.golden        # writes the results anew, after a version was raised
+python -m tests.solvers.golden        # writes the results anew, after a version was raised
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_an_own_file_is_read_once_and_again_when_it_changes(tmp_path: Path, monk
     from sweep.datasets import own
 
     real = own.load_own
-    monkeypatch.setattr(own, "load_own", lambda path, **options: reads.append(path) or real(path, **options))
+    monkeypatch.setattr(own, "load_own", lambda path, reading: reads.append(path) or real(path, reading))
     first = open_card(choice(name=str(path)), tmp_path / "cache")
     assert open_card(choice(name=str(path)), tmp_path / "cache") == first
     scaled = open_card(choice(name=str(path), scaling="l2"), tmp_path / "cache")

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep.datasets import DatasetChoice, labels, load_dataset, memory_choice
 from sweep.errors import UserError
@@ -23,7 +25,7 @@ def choices(*values: Any) -> list[DatasetChoice]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("named", "expected"),
     [
         (["digits", "/d/wine.csv"], ["digits", "wine.csv"]),
         (["/d/a/wine.csv", "/d/b/wine.csv", "/d/other.csv"], ["a/wine.csv", "b/wine.csv", "other.csv"]),
@@ -41,8 +43,26 @@ def choices(*values: Any) -> list[DatasetChoice]:
         ),
     ],
 )
-def test_each_choice_of_a_sweep_has_a_label_of_its_own(given: list[Any], expected: list[str]) -> None:
-    assert labels(choices(*given)) == expected
+def test_each_choice_of_a_sweep_has_a_label_of_its_own(named: list[Any], expected: list[str]) -> None:
+    assert labels(choices(*named)) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "a/b", "b/a"]), st.sampled_from(["x.csv", "y.csv"]), st.integers(0, 2)),
+        unique=True,
+        max_size=10,
+    )
+)
+def test_labels_are_unique_and_keep_the_source(entries: list[tuple[str, str, int]]) -> None:
+    named = [{"name": f"/{folder}/{file}", **({"pca": pca} if pca else {})} for folder, file, pca in entries]
+    found = labels(choices(*named))
+    assert len(set(found)) == len(found)
+    sources = {(folder, file): source_of(label) for (folder, file, _), label in zip(entries, found, strict=True)}
+    assert len(set(sources.values())) == len(sources)
+    for (folder, file, _), label in zip(entries, found, strict=True):
+        assert source_of(label) == sources[folder, file]
+        assert f"/{folder}/{file}".endswith(source_of(label))
 
 
 def test_equal_choices_are_refused_however_the_path_is_written() -> None:

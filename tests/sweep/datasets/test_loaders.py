@@ -121,7 +121,7 @@ def test_news_takes_train_and_test_messages(tmp_path: Path) -> None:
 
 def test_words_are_counted_over_pieces_and_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text.WordCounter, "_BUFFER", 3)
-    counter = text.WordCounter(5)
+    counter = text.WordCounter(5, "here")
     for row, piece in [
         (2, "apple Apple pear"),
         (0, "apple the fig fig"),
@@ -136,7 +136,7 @@ def test_words_are_counted_over_pieces_and_merges(monkeypatch: pytest.MonkeyPatc
 
 def test_the_words_kept_are_those_of_most_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "CANDIDATES", 2)
-    counter = text.WordCounter(5)
+    counter = text.WordCounter(5, "here")
     for row in range(5):
         counter.add(row, " ".join(["common"] + ["middle"] * (row < 4) + ["seldom seldom seldom"] * (row < 3)))
     assert counter.finish()[1] == ["common", "middle"]

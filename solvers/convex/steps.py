@@ -1,0 +1,201 @@
+"""From a dual point to the next: the metric it has at some level, the model of the dual there, the step it suggests.
+
+One eigendecomposition G = U diag(g) U' gives the bound, the metrics of all levels (`solvers.convex.levels`), the
+gradient (margin - z_k' M z_k) / m, and through the divided differences of the metric's eigenvalues the Hessian
+(`solvers.convex.curvature`). The quadratic model of the dual is maximised over the box without any further
+decomposition (`solvers.convex.boxmodel`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from solvers.backend import Array
+from solvers.convex.boxmodel import maximize_model, spread
+from solvers.convex.curvature import divided_differences, pair_model, promised, step_length
+from solvers.convex.dual import DualPoint, SpectralProblem
+from solvers.convex.levels import Level
+from solvers.convex.primal import BestMetric
+from solvers.convex.tuning import TUNING
+from solvers.pairs import PairSet
+
+
+@dataclass(frozen=True)
+class LevelMetric:
+    """The metric of a dual point at a level, and what a step from it to a lower one needs.
+
+    Attributes
+    ----------
+    level, target : where it belongs, and where a step from here aims.
+    x : (D,) its eigenvalues; falling.
+    slopes, growth : (D,) the conditions at the target, linearised (see `Level.towards`).
+    XU : (n, d) the points along the leading eigenvectors. The others are far beyond the metric's own.
+    distances : (m,) of the pairs.
+    predicted : (m,) to first order, the distances of the metric at `target` if alpha stayed the same.
+    """
+
+    level: Level
+    target: Level
+    x: Array
+    slopes: Array
+    growth: Array
+    XU: Array
+    distances: Array
+    predicted: Array
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of alpha that maximises the model of the smoothed dual.
+
+    Attributes
+    ----------
+    change : (m,) of alpha.
+    direction : (D, D) of G.
+    slope : of the smoothed dual along it.
+    share : how much of it to take.
+    """
+
+    change: Array
+    direction: Array
+    slope: float
+    share: float
+
+
+class StepMaker:
+    """Metrics and steps, with the pairs' work in a precision of choice.
+
+    Parameters
+    ----------
+    final : the level asked for.
+    kind : floating-point type of all work on pairs and points; eigenvalues stay in double.
+    tight : whether the model is solved accurately.
+    """
+
+    def __init__(self, p: SpectralProblem, best: BestMetric, final: Level, kind: Any, *, tight: bool) -> None:
+        self.p, self.xp, self.kind, self.tight, self.best, self.final = p, p.xp, kind, tight, best, final
+        self.X = p.xp.astype(p.pairs.X, kind)
+
+    def metric(self, point: DualPoint, choices: Sequence[tuple[Level, Level]], careful: bool = False) -> LevelMetric:
+        """The point's metric at one of several levels, each with its target.
+
+        The one with the least F and gap at its level together; if `careful`, the lowest one near whose optimum the
+        weights are, else the highest.
+        """
+        p, xp, g = self.p, self.xp, point.g
+        found = [level.metric(g, xp=xp) for level, _ in choices]
+        ahead = [level.towards(lower, g, x, xp=xp) for (level, lower), x in zip(choices, found, strict=True)]
+        rank = max(int(xp.sum(xp.astype(x > 0, xp.int64))) for x in found)
+        near = min(rank + 2 * TUNING.model_rank, g.shape[0])
+        XU = self.X @ xp.astype(point.U[:, :near], self.kind)
+
+        def forms(pairs: PairSet, eigenvalues: list[Array]) -> Array:
+            W = xp.astype(xp.stack([each[:near] for each in eigenvalues], axis=1), self.kind)
+            return xp.astype(pairs.diagonal_forms(XU, W), g.dtype)
+
+        k = 0
+        if len(found) > 1:  # some of the pairs tell which is best
+            chosen = xp.arange(0, len(p.pairs), -(-len(p.pairs) // TUNING.judges), device=p.backend.device)
+            judged = forms(p.pairs.subset(chosen, XU), found)
+            alpha = xp.take(point.alpha, chosen)
+            k = self._best_choice(point, [level for level, _ in choices], found, judged, alpha, careful)
+        (level, target), x, (slopes, growth, predicted) = choices[k], found[k], ahead[k]
+        both = forms(p.pairs, [x, predicted])
+        return LevelMetric(level, target, x, slopes, growth, XU, both[:, 0], both[:, 1])
+
+    def _best_choice(
+        self, point: DualPoint, levels: list[Level], found: list[Array], distances: Array, alpha: Array, careful: bool
+    ) -> int:
+        gaps = [level_gap(alpha, distances[:, k], margin=self.p.margin, xp=self.xp) for k in range(len(levels))]
+        if careful:
+            near = [
+                k
+                for k, (level, x) in enumerate(zip(levels, found, strict=True))
+                if gaps[k] <= TUNING.centred * level.excess(x, self.p.gamma, xp=self.xp)
+            ]
+            by_tau = sorted(near or range(len(levels)), key=lambda k: levels[k].tau)
+            return by_tau[0] if near else by_tau[-1]
+        values = [
+            gap + self.best.objective(self.best.measure(point.g, alpha, x, distances[:, k]))
+            for k, (gap, x) in enumerate(zip(gaps, found, strict=True))
+        ]
+        return values.index(min(values))
+
+    def step(self, point: DualPoint, metric: LevelMetric, smoothing: float, gap: float) -> Step:
+        """The step that the model at a metric's target suggests; `gap` says how much there is to gain."""
+        p, xp = self.p, self.xp
+        near = metric.XU.shape[1]
+        T = divided_differences(metric.slopes[:near], metric.x[:near], metric.growth[:near], xp=xp)
+        T = xp.astype(T, self.kind)
+        change, slope = self._proposal(point, metric, T, smoothing, gap)
+        direction = self._direction(change)
+        U = xp.astype(point.U[:, :near], self.kind)
+        rotated = xp.matrix_transpose(U) @ (direction @ U)
+        bend = float(xp.sum(T * rotated * rotated)) + smoothing * float(xp.mean(change * change))
+        most = min(1.0, max(slope, 0.0) / max(bend, 1e-300))
+        share = 0.0
+        if most > 0:
+            rotated = xp.astype(rotated, point.g.dtype)
+            promise = promised(p, point, change, rotated, level=metric.target, smoothing=smoothing)
+            share = step_length(promise, most)
+        return Step(change, xp.astype(direction, p.backend.dtype), slope, share)
+
+    def lift(self, point: DualPoint) -> tuple[float, float]:
+        """The share of alpha that promises the highest bound, and that bound.
+
+        G(s alpha) = s G + (1 - s) C_S; its least eigenvalues are followed as along any step.
+        """
+        p, xp = self.p, self.xp
+        direction = p.C_S - point.G
+        rotated = xp.matrix_transpose(point.U) @ (direction @ point.U)
+        promise = promised(p, point, -point.alpha, rotated, level=self.final, smoothing=0.0)
+        found = [(promise(less), 1 - less) for less in (0.0, *(10 ** (k / 3 - 8) for k in range(25)))]
+        return max(found)[::-1]
+
+    def _proposal(
+        self, point: DualPoint, metric: LevelMetric, T: Array, smoothing: float, gap: float
+    ) -> tuple[Array, float]:
+        """Change of alpha that maximises the quadratic model of the smoothed dual, and its slope."""
+        p, xp, alpha, distances = self.p, self.xp, point.alpha, metric.predicted
+        target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
+        # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
+        reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
+        settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= TUNING.settled)
+        whole = pair_model(p.pairs, metric.XU, T / len(p.pairs))
+        for fixed in (settled, xp.zeros_like(settled)):
+            chosen = xp.nonzero(~fixed)[0]
+            moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
+            in_play = distances
+            if float(xp.sum(xp.abs((p.margin - distances) * moved))) <= TUNING.idle * gap * len(p.pairs):
+                moved = xp.zeros_like(moved)  # not worth a pass over them
+            else:
+                in_play = in_play + whole.response(moved)
+            proposal = maximize_model(
+                whole.subset(chosen),
+                xp.take(alpha, chosen),
+                xp.take(in_play, chosen),
+                margin=p.margin,
+                smoothing=smoothing,
+                tight=self.tight,
+            )
+            change = moved + spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
+            slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))
+            if slope > 0:
+                break  # else settling the far pairs overshot: near the dual's limit it bends sharply
+        return change, slope
+
+    def _direction(self, change: Array) -> Array:
+        """Change of G that a change of alpha makes."""
+        p, xp = self.p, self.xp
+        moving = xp.nonzero(change != 0)[0]
+        weights = xp.astype(xp.take(change, moving) / len(p.pairs), self.kind)
+        return -p.pairs.subset(moving, self.X).scatter(weights)
+
+
+def level_gap(alpha: Array, distances: Array, *, margin: float, xp: Any) -> float:
+    """F - D at the level whose metric has these distances: what the pairs' weights fall short of."""
+    hinge = margin - distances
+    return float(xp.mean(xp.clip(hinge, 0.0, None) - alpha * hinge))
