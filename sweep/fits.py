@@ -281,7 +281,8 @@ def _theory(spec: FitSpec, model: Any, X: Any, y: Any) -> dict[str, Any]:
 # Attributes of a fitted model that a record keeps, where the model has them.
 _KEPT = (
     "objective_", "dual_objective_", "relative_gap_", "n_iter_", "n_eigh_", "rank_", "exact_rank_",
-    "converged_", "best_restart_", "restart_objectives_", "restart_n_iter_", "bound_gap_",
+    "converged_", "stationarity_", "best_restart_", "restart_objectives_", "restart_n_iter_", "restarts_run_",
+    "n_restarts_saved_", "bound_gap_",
 )  # fmt: skip
 
 
