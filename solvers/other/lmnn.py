@@ -20,6 +20,8 @@ from solvers.pairs import PairSet
 _BLOCK_BYTES = 1 << 25
 # Steps between two searches for impostors.
 _STEPS_PER_SEARCH = 15
+# Pairs of an example and an impostor that are watched at most, unless `max_impostors` says otherwise.
+_MOST_WATCHED = 1 << 22
 # Impostors this far outside the margin are watched, too: the next steps may let them in.
 _WATCH = 0.5
 _SCALE_SAMPLE = 200
@@ -33,8 +35,8 @@ class LMNN(MahalanobisLearner):
         min over psd M of  1/n sum_i [ (1 - push) sum_j d_ij + push sum_{j, l} max(0, 1 + d_ij - d_il) ] ,
 
     d squared distances under M, l over examples of other classes. Impostors (i, l) are searched every
-    few steps, in blocks; between searches the nearest ones stand in for all. Triplets act on M only
-    through one weight per pair, so that no array of size triplets x D exists.
+    few steps, in blocks, and all within reach of the margin are watched until the next search. Triplets
+    act on M only through one weight per pair, so that no array of size triplets x D exists.
 
     The paper gives push (its mu) 0.5 and leaves open the number of targets (3 here) and the optimiser
     (accelerated proximal gradient on a hinge rounded off over `smoothing`). Classes with fewer than
@@ -44,11 +46,13 @@ class LMNN(MahalanobisLearner):
     ----------
     n_neighbors : int, targets of each example.
     push : float in (0, 1).
-    max_impostors : int, watched per example, nearest first. Bounds the memory; where more are active,
-        the farthest of them count from the next search on.
-    smoothing : float > 0, share of the margin over which the hinge is rounded off.
+    max_impostors : int or None, watched per example, nearest first, to bound memory; None for all, as long as
+        those of all examples are no more than four million. Where active ones are left out at the end, the
+        optimum is another one: the fit has not converged, and says so.
+    smoothing : float > 0, share of the margin over which the hinge is rounded off at the start. It shrinks where
+        it makes more than `tol` of the objective.
     max_iter : int, proximal steps.
-    tol : float, relative decrease of the objective between two searches at which to stop.
+    tol : float, relative decrease of the objective at which to stop, in each of two searches running.
     rank_tol : float, eigenvalues of M below this share of the largest count as zero.
     device : "auto", "cpu", "cuda" or "cuda:<number>".
 
@@ -58,15 +62,16 @@ class LMNN(MahalanobisLearner):
     rank_ : int, k.
     objective_ : float, the objective above over all triplets, hinge not rounded.
     n_active_ : int, triplets inside the margin.
+    n_left_out_ : int, impostors inside the margin that were not watched, see `max_impostors`.
     n_iter_, n_eigh_ : int.
-    converged_ : bool.
+    converged_ : bool, whether the decrease reached `tol` and no impostor was left out.
     """
 
     def __init__(
         self,
         n_neighbors: int = 3,
         push: float = 0.5,
-        max_impostors: int = 100,
+        max_impostors: int | None = None,
         smoothing: float = 0.1,
         max_iter: int = 500,
         tol: float = 5e-3,
@@ -88,6 +93,10 @@ class LMNN(MahalanobisLearner):
             raise ValueError(f"n_neighbors: expected at least 1, got {self.n_neighbors}")
         if not 0 < self.push < 1:
             raise ValueError(f"push: expected a number between 0 and 1, got {self.push}")
+        if self.max_impostors is not None and self.max_impostors < 1:
+            raise ValueError(f"max_impostors: expected at least 1, or None for all, got {self.max_impostors}")
+        if not self.smoothing > 0:
+            raise ValueError(f"smoothing: expected a number above 0, got {self.smoothing}")
         points, labels, backend = self._validate_fit(X, y)
         counts = np.bincount(labels)
         if counts.size < 2:
@@ -95,35 +104,45 @@ class LMNN(MahalanobisLearner):
         if counts.max() < 2:
             raise ValueError("lmnn: every class has one example, so no example has a target; give a class two")
         triplets = _Triplets(points, labels, self.n_neighbors, self.push, backend)
+        limit = self.max_impostors or max(1, _MOST_WATCHED // labels.size)
         scale = triplets.best_scale()
-        found = triplets.search(math.sqrt(scale) * points, self.max_impostors)
+        found = triplets.search(math.sqrt(scale) * points, limit)
         current = scaled_identity(scale, found.pairs, backend)
         best, best_found = current, found
-        self.converged_ = False
-        while current.n_iter < self.max_iter and not self.converged_:
+        smoothing, quiet = self.smoothing, 0
+        while current.n_iter < self.max_iter and quiet < 2:
             current, _ = minimize_psd(
-                partial(triplets.loss, found=found, smoothing=self.smoothing),
+                partial(triplets.loss, found=found, smoothing=smoothing),
                 found.pairs,
                 replace(current, distances=found.pairs.distances(current.L)),
                 max_iter=min(_STEPS_PER_SEARCH, self.max_iter - current.n_iter),
                 tol=0.0,
                 backend=backend,
             )
-            found = triplets.search(points @ backend.xp.matrix_transpose(current.L), self.max_impostors)
+            rounded = current.value
+            found = triplets.search(points @ backend.xp.matrix_transpose(current.L), limit)
             decrease = best_found.objective - found.objective
-            self.converged_ = abs(decrease) <= self.tol * best_found.objective
+            quiet = quiet + 1 if abs(decrease) <= self.tol * best_found.objective else 0
+            if quiet and not found.n_left_out and found.objective - rounded > self.tol * found.objective:
+                smoothing, quiet = smoothing / 2, 0
             if decrease > 0:
                 best, best_found = current, found
-        if not self.converged_:
-            warnings.warn(
-                f"lmnn: the objective still changed after {current.n_iter} steps; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=2,
+        self.n_left_out_ = best_found.n_left_out
+        self.converged_ = quiet == 2 and self.n_left_out_ == 0
+        if self.n_left_out_:
+            self._warn(
+                f"{self.n_left_out_} impostors inside the margin were left out; raise max_impostors from {limit}"
             )
+        elif quiet < 2:
+            self._warn(f"the objective still changed after {current.n_iter} steps; raise max_iter or tol")
         self._set_metric(best.M, backend, like=X)
         self.objective_, self.n_active_ = best_found.objective, best_found.n_active
         self.n_iter_, self.n_eigh_ = current.n_iter, current.n_eigh + 1
         return self
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        warnings.warn(f"lmnn: {message}", ConvergenceWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -134,6 +153,7 @@ class _Found:
     anchors: Array  # (p,) sorted rows, the first end of each impostor
     objective: float
     n_active: int
+    n_left_out: int  # impostors inside the margin that are not watched
 
 
 class _Triplets:
@@ -183,7 +203,7 @@ class _Triplets:
         # Anchors without a target reach nothing.
         reach = xp.where(self.valid[:, 0] > 0, xp.max(near, axis=1) + 1 + _WATCH, xp.zeros_like(near[:, 0]))
         block = max(1, _BLOCK_BYTES // (8 * Y.shape[0]))
-        hinge_sum, n_active, anchors, impostors = 0.0, 0, [], []
+        hinge_sum, n_active, n_left_out, anchors, impostors = 0.0, 0, 0, [], []
         for start in range(0, Y.shape[0], block):
             rows = backend.indices(np.arange(start, min(start + block, Y.shape[0])))
             far = self._distances(Y, rows)
@@ -198,6 +218,8 @@ class _Triplets:
             hinge_sum += float(xp.sum(xp.clip(slack, 0.0, None)))
             n_active += int(xp.sum(xp.astype(slack > 0, xp.int64)))
             kept = _nearest(local, distance, rows.shape[0], max_impostors, backend=backend)
+            inner = xp.astype(xp.max(slack, axis=1) > 0, xp.int64)
+            n_left_out += int(xp.sum(inner)) - int(xp.sum(xp.take(inner, kept)))
             anchors.append(xp.take(anchor, kept))
             impostors.append(xp.take(other, kept))
         none = backend.indices(np.zeros(0))
@@ -206,7 +228,7 @@ class _Triplets:
         pairs = PairSet(self.X, xp.concat([first, anchor]), xp.concat([second, impostor]), xp=xp)
         pull = float(xp.sum(near * self.valid))
         objective = ((1 - self.push) * pull + self.push * hinge_sum) / Y.shape[0]
-        return _Found(pairs, anchor, objective, n_active)
+        return _Found(pairs, anchor, objective, n_active, n_left_out)
 
     def loss(self, distances: Array, found: _Found, smoothing: float) -> tuple[float, Array]:
         """The objective on the watched triplets with a rounded hinge, and its slope by each distance."""

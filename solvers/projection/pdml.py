@@ -13,15 +13,16 @@ from sklearn.exceptions import ConvergenceWarning
 from solvers.backend import Array, Backend, is_host_data, to_numpy
 from solvers.base import MetricLearner, seed_from
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
-from solvers.projection import lbfgs, stiefel
+from solvers.projection import stiefel
+from solvers.projection.descent import LEVELS, descend
 from solvers.projection.objective import ProjectionObjective
-from solvers.projection.restarts import StackResult
+from solvers.projection.restarts import StackResult, joined
 from solvers.projection.stochastic import stochastic_subgradient
 from solvers.regularizers.rows import ROWS, Decorrelation, RowRegularizer
 
-# Smoothing of the hinge, as parts of the margin: rough first, so that few pairs decide late.
-_LEVELS = (0.1, 0.01)
-_DEFAULT_MAX_ITER = {"lbfgs": 150, "paper": 2000, "oc": 1000}
+_DEFAULT_MAX_ITER = {"lbfgs": 1000, "paper": 2000, "oc": 1000}
+# Restarts that run before `agree_tol` is asked.
+_FIRST_RESTARTS = 2
 _CHOICES: dict[str, tuple[str, ...]] = {
     "regularizer": (*ROWS, "oc"),
     "algorithm": ("lbfgs", "paper"),
@@ -44,13 +45,17 @@ class PDML(MetricLearner):
     gamma : weight of the regularizer; oc has none.
     margin : squared distance that dissimilar pairs should exceed.
     n_restarts : number of starts.
-    algorithm : "lbfgs", deterministic on the smoothed hinge with a gradient criterion, or "paper",
+    agree_tol : None: all restarts run. Else two run first, and the others only if the objectives of these
+        two differ by more than this part of the lower one.
+    algorithm : "lbfgs", deterministic on the smoothed hinge with stopping rules, or "paper",
         stochastic subgradient steps of 0.001 on 50 + 50 pairs. oc is Wen and Yin's method in both cases.
-    init : "orthonormal" or "gaussian" (entries of variance 1/D) rows. oc always starts orthonormal.
+    init : "orthonormal" or "gaussian" (entries of variance 1/D) rows. oc always starts orthonormal. With
+        k = D, where all orthonormal rows make one metric, rows from the second start on differ in length.
     n_pairs : dissimilar pairs that `fit` draws; similar pairs are all taken, in closed form.
-    max_iter : evaluations (lbfgs: None for 150; oc: 1,000) or steps (paper: 2,000) per restart.
-    tol : gradient criterion, ||gradient|| ||A|| <= tol max(1, |objective|), for lbfgs in coordinates
-        in which the data have unit scatter.
+    max_iter : evaluations (lbfgs and oc: None for 1,000) or steps (paper: 2,000) per restart.
+    tol : lbfgs has converged where moving each row by its own length would gain at most tol max(1, |objective|)
+        to first order, in coordinates in which the data have unit scatter; or where ten steps gained
+        no more than tol / 20 of the objective. oc: ||tangent|| ||A|| <= tol max(1, |objective|).
     oversample : every class counts the same, as if resampled to the size of the largest.
     dpp_kernel, dpp_bandwidth : "linear", "cosine" or "rbf" with this bandwidth.
     ic_form, ic_beta : "lse" or "pow", and its sharpness; "pow" wants a small one, such as 4.
@@ -63,10 +68,12 @@ class PDML(MetricLearner):
 
     Attributes
     ----------
-    components_ : (k, D), the best restart. restart_components_ : (n_restarts, k, D), all of them.
+    components_ : (k, D), the best restart. restart_components_ : (restarts_run_, k, D), all that ran.
     best_restart_, restart_objectives_, restart_n_iter_ : which was best; of each restart its objective
         (exact, not smoothed) and its evaluations or steps.
     objective_, converged_ : of the best restart; "paper" has no criterion, so it never counts as converged.
+    stationarity_ : of the best restart, what `tol` is compared with, measured in the precision of X; None for "paper".
+    restarts_run_, n_restarts_saved_ : restarts that ran, and those that `agree_tol` made unnecessary.
     n_iter_ : sum of restart_n_iter_.
     n_eigh_ : eigendecompositions, all of (k, k) Gram matrices: one per evaluation of a restart where
         the regularizer needs one, none of size D.
@@ -97,6 +104,7 @@ class PDML(MetricLearner):
         gamma: float = 1e-2,
         margin: float = 1.0,
         n_restarts: int = 5,
+        agree_tol: float | None = None,
         algorithm: str = "lbfgs",
         init: str = "orthonormal",
         n_pairs: int = 20_000,
@@ -118,6 +126,7 @@ class PDML(MetricLearner):
         self.gamma = gamma
         self.margin = margin
         self.n_restarts = n_restarts
+        self.agree_tol = agree_tol
         self.algorithm = algorithm
         self.init = init
         self.n_pairs = n_pairs
@@ -161,7 +170,7 @@ class PDML(MetricLearner):
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        minima = {"n_components": 1, "n_restarts": 1, "max_iter": 1, "gamma": 0, "tol": 0}
+        minima = {"n_components": 1, "n_restarts": 1, "max_iter": 1, "gamma": 0, "tol": 0, "agree_tol": 0}
         for name, least in minima.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -180,21 +189,27 @@ class PDML(MetricLearner):
         max_iter = _DEFAULT_MAX_ITER[kind] if self.max_iter is None else int(self.max_iter)
         penalty = self._regularizer(problem.dissimilar.X, backend)
         objective = ProjectionObjective(problem, penalty, 0.0 if kind == "oc" else self.gamma, xp)
-        start = self._starts(rank, D, seed, backend)
         self.history_: list[dict[str, float]] = []
 
         def record(n_iter: int, values: np.ndarray) -> None:
             seconds = time.perf_counter() - began
             self.history_.append({"seconds": seconds, "n_iter": n_iter, "objective": float(values.min())})
 
-        if kind == "lbfgs":
-            result = self._lbfgs(objective, start, max_iter, record, backend)
-        elif kind == "oc":
-            result = self._orthonormal(objective, start, max_iter, record, backend)
-        else:
-            result = self._paper(objective, start, max_iter, record, seed, backend)
+        def run(restarts: range) -> StackResult:
+            start = self._starts(restarts, rank, D, seed, backend)
+            if kind == "lbfgs":
+                return descend(objective, start, tol=self.tol, max_iter=max_iter, on_check=record)
+            if kind == "oc":
+                return self._orthonormal(objective, start, max_iter, record, backend)
+            return self._paper(objective, start, restarts, max_iter, record, seed, backend)
 
+        n_first = self.n_restarts if self.agree_tol is None else min(_FIRST_RESTARTS, self.n_restarts)
+        result = run(range(n_first))
         objectives = to_numpy(objective.exact(result.points))
+        if n_first < self.n_restarts and not self._agree(objectives):
+            others = run(range(n_first, self.n_restarts))
+            objectives = np.concatenate([objectives, to_numpy(objective.exact(others.points))])
+            result = joined(result, others, xp=xp)
         best = int(np.argmin(np.where(np.isfinite(objectives), objectives, np.inf)))
         self._set_factor(result.points[best, ...], backend, like=like)
         self.restart_components_ = to_numpy(result.points) if is_host_data(like) else result.points
@@ -203,8 +218,11 @@ class PDML(MetricLearner):
         self.best_restart_ = best
         self.objective_ = float(objectives[best])
         self.n_iter_ = int(result.n_iter.sum())
-        self.n_eigh_ = penalty.eigendecompositions * (self.n_iter_ + self.n_restarts)
+        self.restarts_run_ = int(objectives.size)
+        self.n_restarts_saved_ = self.n_restarts - self.restarts_run_
+        self.n_eigh_ = penalty.eigendecompositions * (self.n_iter_ + self.restarts_run_)
         self.converged_ = bool(result.converged[best])
+        self.stationarity_ = None if result.stationarity is None else float(result.stationarity[best])
         bounded = self.lower_bound is not None and penalty.nonnegative
         self.bound_gap_ = self.objective_ - float(self.lower_bound or 0.0) if bounded else None
         self.resolved_params_ = {
@@ -215,7 +233,8 @@ class PDML(MetricLearner):
         }
         if kind != "paper" and not self.converged_:
             warnings.warn(
-                f"PDML: the gradient criterion was not met in {max_iter} evaluations; raise max_iter or tol",
+                f"PDML: not converged in {max_iter} evaluations (stationarity {self.stationarity_:.1e}, "
+                f"tol {self.tol:.1e}); raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -235,53 +254,23 @@ class PDML(MetricLearner):
         name = "none" if self.regularizer == "oc" else self.regularizer
         return ROWS[name](**options.get(name, {}))
 
-    def _starts(self, rank: int, D: int, seed: int, backend: Backend) -> Array:
-        """(n_restarts, k, D); start i comes from a generator of its own."""
+    def _agree(self, objectives: np.ndarray) -> bool:
+        return self.agree_tol is not None and bool(np.ptp(objectives) <= self.agree_tol * np.abs(objectives.min()))
+
+    def _starts(self, restarts: range, rank: int, D: int, seed: int, backend: Backend) -> Array:
+        """(r, k, D); start i comes from a generator of its own."""
         starts = []
-        for restart in range(self.n_restarts):
-            gaussian = np.random.default_rng([seed, 1, restart]).standard_normal((D, rank))
+        for restart in restarts:
+            rng = np.random.default_rng([seed, 1, restart])
+            gaussian = rng.standard_normal((D, rank))
             if self.init == "gaussian" and self.regularizer != "oc":
                 starts.append(gaussian.T / np.sqrt(D))
-            else:
-                starts.append(np.linalg.qr(gaussian)[0].T)
+                continue
+            rows = np.linalg.qr(gaussian)[0].T
+            if rank == D and restart > 0 and self.regularizer != "oc":
+                rows = rows * np.exp(0.5 * rng.standard_normal((rank, 1)))
+            starts.append(rows)
         return backend.asarray(np.stack(starts))
-
-    def _lbfgs(
-        self,
-        objective: ProjectionObjective,
-        start: Array,
-        max_iter: int,
-        record: Callable[[int, np.ndarray], None],
-        backend: Backend,
-    ) -> StackResult:
-        """L-BFGS in coordinates B with A = B W, in which the data have about unit scatter.
-
-        The hinge bends as much as the data scatter, so that on raw features a few directions set the
-        step length for all. What the penalty adds bends alike in all of them.
-        """
-        xp, X = backend.xp, objective.problem.dissimilar.X
-        centred = _centred(X, backend)
-        scatter = 2 / X.shape[0] * (xp.matrix_transpose(centred) @ centred)
-        ridge = 1e-3 * float(xp.linalg.trace(scatter)) / X.shape[1]
-        ridge += objective.regularizer.curvature * self.gamma
-        identity = xp.eye(X.shape[1], dtype=backend.dtype, device=backend.device)
-        root = xp.linalg.cholesky(scatter + (ridge or 1.0) * identity)
-        W = xp.linalg.inv(root)
-
-        def evaluate(B: Array, smoothing: Array) -> tuple[Array, Array]:
-            values, gradients = objective.smoothed(B @ W, smoothing)
-            return values, gradients @ xp.matrix_transpose(W)
-
-        result = lbfgs.minimize(
-            evaluate,
-            start @ root,
-            levels=[level * self.margin for level in _LEVELS],
-            tol=self.tol,
-            max_iter=max_iter,
-            xp=xp,
-            on_check=record,
-        )
-        return StackResult(result.points @ W, result.n_iter, result.converged)
 
     def _orthonormal(
         self,
@@ -294,7 +283,7 @@ class PDML(MetricLearner):
         xp = backend.xp
 
         def evaluate(A: Array) -> tuple[Array, Array]:
-            smoothing = xp.full((A.shape[0],), _LEVELS[-1] * self.margin, dtype=backend.dtype, device=backend.device)
+            smoothing = xp.full((A.shape[0],), LEVELS[-1] * self.margin, dtype=backend.dtype, device=backend.device)
             return objective.smoothed(A, smoothing)
 
         return stiefel.minimize_orthonormal(evaluate, start, tol=self.tol, max_iter=max_iter, xp=xp, on_check=record)
@@ -303,6 +292,7 @@ class PDML(MetricLearner):
         self,
         objective: ProjectionObjective,
         start: Array,
+        restarts: range,
         max_iter: int,
         record: Callable[[int, np.ndarray], None],
         seed: int,
@@ -325,13 +315,12 @@ class PDML(MetricLearner):
             penalty_of,
             self.gamma,
             start,
-            rngs=[np.random.default_rng([seed, 2, restart]) for restart in range(self.n_restarts)],
+            rngs=[np.random.default_rng([seed, 2, restart]) for restart in restarts],
             n_steps=max_iter,
             backend=backend,
             on_check=look,
         )
-        steps = np.full(self.n_restarts, max_iter)
-        return StackResult(points, steps, np.zeros(self.n_restarts, dtype=bool))
+        return StackResult(points, np.full(len(restarts), max_iter), np.zeros(len(restarts), dtype=bool))
 
 
 def best_of_restarts(objectives: np.ndarray, scores: np.ndarray | None = None) -> list[dict[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import array_api_compat
@@ -25,6 +25,7 @@ class Restarts:
     point: Array  # (r, k, D)
     value: Array  # (r,)
     n_iter: Array  # (r,) evaluations
+    limit: Array  # (r,) of these, at most
     ended: Array  # (r,) takes no further step
     converged: Array  # (r,) ended by the gradient criterion
 
@@ -34,21 +35,27 @@ State = TypeVar("State", bound=Restarts)
 
 @dataclass(frozen=True)
 class StackResult:
-    """Where each restart ended: points (r, k, D), evaluations (r,), gradient criterion met (r,)."""
+    """Where each restart ended.
+
+    points (r, k, D), evaluations (r,), whether a criterion was met (r,), and how far the gradient is from
+    zero there (r,), None if that was not asked.
+    """
 
     points: Array
     n_iter: np.ndarray
     converged: np.ndarray
+    stationarity: np.ndarray | None = None
 
 
-def fresh_restarts(start: Array, *, xp: Namespace) -> dict[str, Array]:
-    """Fields of `Restarts` before the first round."""
+def fresh_restarts(start: Array, max_iter: int | np.ndarray, *, xp: Namespace) -> dict[str, Array]:
+    """Fields of `Restarts` before the first round; `max_iter` of all or of each."""
     device, count = array_api_compat.device(start), start.shape[0]
     return {
         "index": xp.arange(count, device=device),
         "point": start,
         "value": xp.zeros((count,), dtype=start.dtype, device=device),
         "n_iter": xp.zeros((count,), dtype=xp.int64, device=device),
+        "limit": xp.asarray(np.broadcast_to(max_iter, (count,)).copy(), dtype=xp.int64, device=device),
         "ended": xp.zeros((count,), dtype=xp.bool, device=device),
         "converged": xp.zeros((count,), dtype=xp.bool, device=device),
     }
@@ -58,24 +65,24 @@ def run_stack(
     state: State,
     advance: Callable[[State, int], State],
     *,
-    max_iter: int,
     xp: Namespace,
     on_check: OnCheck | None = None,
 ) -> StackResult:
-    """Apply `advance(state, round)` until every restart ended, `max_iter` rounds at most.
+    """Apply `advance(state, round)` until every restart ended or reached its limit.
 
     `advance` must leave restarts that ended as they are: they stay in the stack until the next check.
     `on_check` hears the number of rounds so far and the values of the restarts still running.
     """
-    count = state.point.shape[0]
+    count, most = state.point.shape[0], int(xp.max(state.limit))
     finished: dict[int, tuple[Array, int, bool]] = {}
-    for rounds in range(1, max_iter + 1):
+    for rounds in range(1, most + 1):
         state = advance(state, rounds - 1)
-        if rounds % _CHECK_EVERY and rounds < max_iter:
+        state = replace(state, ended=state.ended | (state.n_iter >= state.limit))
+        if rounds % _CHECK_EVERY and rounds < most:
             continue
         if on_check is not None:
             on_check(rounds, to_numpy(state.value))
-        ended = to_numpy(state.ended) | (rounds == max_iter)
+        ended = to_numpy(state.ended)
         if not ended.any():
             continue
         index, n_iter, converged = (to_numpy(a) for a in (state.index, state.n_iter, state.converged))
@@ -92,6 +99,19 @@ def run_stack(
         points=xp.stack([point for point, _, _ in outcomes]),
         n_iter=np.asarray([n for _, n, _ in outcomes]),
         converged=np.asarray([c for _, _, c in outcomes]),
+    )
+
+
+def joined(first: StackResult, second: StackResult, *, xp: Namespace) -> StackResult:
+    """Both as one."""
+    both = None
+    if first.stationarity is not None and second.stationarity is not None:
+        both = np.concatenate([first.stationarity, second.stationarity])
+    return StackResult(
+        xp.concat([first.points, second.points]),
+        np.concatenate([first.n_iter, second.n_iter]),
+        np.concatenate([first.converged, second.converged]),
+        both,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import array_api_compat
 
-from solvers.backend import Array, Namespace
+from solvers.backend import Array, Namespace, to_numpy
 from solvers.projection.restarts import OnCheck, Restarts, StackResult, choose, dot, fresh_restarts, run_stack
 
 _FIRST_STEP = 1e-3
@@ -64,7 +64,7 @@ def minimize_orthonormal(
     values, gradients = evaluate(start)
     count = start.shape[0]
     integers = xp.zeros((count,), dtype=xp.int64, device=device)
-    common = fresh_restarts(start, xp=xp) | {"value": values}
+    common = fresh_restarts(start, max_iter, xp=xp) | {"value": values}
     state = _State(
         **common,
         current=start,
@@ -77,12 +77,11 @@ def minimize_orthonormal(
         shrinks=integers,
         accepted_steps=integers,
     )
-    return run_stack(
-        state,
-        lambda state, _: _round(state, evaluate, tol, xp=xp),
-        max_iter=max_iter,
-        xp=xp,
-        on_check=on_check,
+    result = run_stack(state, lambda state, _: _round(state, evaluate, tol, xp=xp), xp=xp, on_check=on_check)
+    values, gradients = evaluate(result.points)
+    return replace(
+        result,
+        stationarity=to_numpy(_stationarity(values, _tangent(result.points, gradients, xp=xp), xp=xp)),
     )
 
 
@@ -111,6 +110,11 @@ def _tangent(A: Array, gradient: Array, *, xp: Namespace) -> Array:
     return gradient - (A @ xp.matrix_transpose(gradient)) @ A
 
 
+def _stationarity(value: Array, tangent: Array, *, xp: Namespace) -> Array:
+    """||tangent|| ||A|| / max(1, |value|), (r,); rows have length one."""
+    return xp.sqrt(dot(tangent, tangent, xp=xp) * tangent.shape[-2]) / xp.clip(xp.abs(value), 1.0, None)
+
+
 def _round(state: _State, evaluate: Callable[[Array], tuple[Array, Array]], tol: float, *, xp: Namespace) -> _State:
     """One trial point for every restart."""
     trial = cayley(state.current, state.gradient, state.step, xp=xp)
@@ -131,8 +135,7 @@ def _round(state: _State, evaluate: Callable[[Array], tuple[Array, Array]], tol:
     weight = _AVERAGING * state.reference_weight + 1
     average = (_AVERAGING * state.reference_weight * state.reference + value) / weight
 
-    norm = xp.sqrt(dot(tangent, tangent, xp=xp) * trial.shape[-2])
-    small = accepted & (norm <= tol * xp.clip(xp.abs(value), 1.0, None))
+    small = accepted & (_stationarity(value, tangent, xp=xp) <= tol)
     better = accepted & (value < state.value)
     return replace(
         state,

@@ -74,7 +74,7 @@ def checked_dataset(
         frequent_above=mean_class_size(y),
         train_size=min(max(round(TRAIN_FRACTION * n), 1), n - 1),
         feature_names=names,
-        notes=f"frequent: more than {mean_class_size(y):,} examples, the mean size of a class.",
+        notes=_about_frequent(y),
     )
 
 
@@ -85,6 +85,13 @@ def mean_class_size(y: np.ndarray) -> int:
     above their mean.
     """
     return max(1, len(y) // len(np.unique(y)))
+
+
+def _about_frequent(y: np.ndarray) -> str:
+    sizes = np.unique(y, return_counts=True)[1]
+    if np.ptp(sizes) == 0:
+        return f"frequent: no class, all have {sizes[0]:,} examples."
+    return f"frequent: more than {mean_class_size(y):,} examples, the mean size of a class."
 
 
 def encode_labels(values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:

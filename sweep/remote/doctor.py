@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.errors import last_line
+from sweep.remote.home_facts import VOLATILE, HomeFacts
 from sweep.remote.node_facts import EIGH_SIZE
 from sweep.urls import origin
 
@@ -142,6 +143,22 @@ def _remedy(error: str) -> str:
 
 def _major(version: str | None) -> int:
     return int(version.split(".")[0]) if version else 0
+
+
+def home_problems(home: HomeFacts) -> list[Problem]:
+    """Everything that is wrong with the place of the records."""
+    problems = []
+    if not home.writable:
+        problems.append(Problem("home", f"{home.folder} cannot be written to", "name another with --home"))
+    if home.free_gb < _MIN_DISK_GB:
+        problems.append(Problem("home", f"{home.free_gb:.1f} GB of disk left", f"free at least {_MIN_DISK_GB:g} GB"))
+    if home.filesystem in VOLATILE:
+        what = f"{home.folder} is on {home.filesystem} and {VOLATILE[home.filesystem]}"
+        problems.append(Problem("home", what, "name a folder on a disk with --home"))
+    if home.writable and not home.locks and not home.network:
+        what = f"file locks do nothing on {home.filesystem}, so a second driver would not be kept out"
+        problems.append(Problem("home", what, "name a folder on another file system with --home"))
+    return problems
 
 
 def node_rows(nodes: list[Node]) -> list[dict[str, Any]]:

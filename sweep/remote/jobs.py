@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from sweep import exits
-from sweep.engine.cluster import use_token
-from sweep.errors import UserError
+from sweep.engine.cluster import check_answers, use_token
+from sweep.errors import UserError, first_line, last_line
+from sweep.urls import hide, redacted
 
 _TUNNEL_SECONDS = 60
 # What `sweep run` writes now and then, and at the end.
 _PROGRESS = re.compile(r"^[a-z0-9._-]+: (\d+(?:/\d+ fits, | fits computed, ).*)$", re.MULTILINE)
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+_CODES = (exits.FAILED_FITS, exits.USER_ERROR, exits.ENDED_EARLY, exits.DEFECT, exits.INTERRUPTED)
 
 
 @contextlib.contextmanager
@@ -40,7 +42,12 @@ def job_server(address: str | None, cluster: str | None) -> Iterator[Any]:
 
 def _client(url: str) -> Any:
     if not url.startswith(("http://", "https://")):
-        raise UserError(f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {url!r}")
+        raise UserError(
+            f"--address: expected the URL of Ray's job server, as in http://127.0.0.1:8265, got {redacted(url)!r}"
+        )
+    hide(url)
+    place = redacted(url)
+    check_answers(url, f"--address: no job server of Ray answers at {place}")
     use_token()
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
@@ -49,13 +56,13 @@ def _client(url: str) -> Any:
         client = JobSubmissionClient(url)
     except AuthenticationError:
         raise UserError(
-            f"--address: {url} refused this user's token; put the cluster's token into ~/.ray/auth_token "
+            f"--address: {place} refused this user's token; put the cluster's token into ~/.ray/auth_token "
             "or RAY_AUTH_TOKEN"
         ) from None
-    except (ConnectionError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"--address: no job server of Ray answers at {url} ({reason})") from None
-    logging.getLogger("ray").setLevel(logging.ERROR)  # it tells about every upload
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"--address: no job server of Ray answers at {place} ({first_line(error)})") from None
+    for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # they tell about every upload
     return client
 
 
@@ -88,8 +95,8 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], cluster: str) ->
     while time.monotonic() < deadline:
         if process.poll() is not None:
             assert process.stdout is not None
-            lines = process.stdout.read().decode(errors="replace").strip().splitlines()
-            raise UserError(f"--cluster: {cluster}: cannot reach its head: {lines[-1] if lines else 'no answer'}")
+            said = process.stdout.read().decode(errors="replace")
+            raise UserError(f"--cluster: {cluster}: cannot reach its head: {last_line(said, 'no answer')}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.2)
@@ -107,9 +114,11 @@ def follow(client: Any, job: str, write: Callable[[str], object]) -> None:
     shown = 0
     while True:
         try:
-            for text in _tail(client, job, shown):
-                shown += len(text)
-                write(text)
+            skip = shown
+            for text in tail(client, job):
+                new, skip = text[skip:], max(0, skip - len(text))
+                shown += len(new)
+                write(new)
         except (OSError, RuntimeError):  # the connection broke; the job goes on, so look again
             time.sleep(2)
         if client.get_job_status(job) in _ENDED:
@@ -117,19 +126,18 @@ def follow(client: Any, job: str, write: Callable[[str], object]) -> None:
         time.sleep(0.5)
 
 
-def _tail(client: Any, job: str, skip: int) -> Iterator[str]:
-    """New text of a job's log, without its first `skip` characters."""
+def tail(client: Any, job: str, patience: float | None = None) -> Iterator[str]:
+    """A job's output as it comes, until the job has ended; TimeoutError after `patience` seconds without any."""
     stream = client.tail_job_logs(job)
     loop = asyncio.new_event_loop()
     try:
         while True:
             try:
-                text = loop.run_until_complete(anext(stream))
+                yield loop.run_until_complete(asyncio.wait_for(anext(stream), patience))
             except StopAsyncIteration:
                 return
-            yield text[skip:]
-            skip = max(0, skip - len(text))
     finally:
+        loop.run_until_complete(stream.aclose())
         loop.close()
 
 
@@ -140,8 +148,8 @@ def exit_code(client: Any, job: str) -> int:
         return exits.DONE
     if info.status == "STOPPED":
         return exits.INTERRUPTED
-    known = (exits.FAILED_FITS, exits.USER_ERROR, exits.INTERRUPTED)
-    return info.driver_exit_code if info.driver_exit_code in known else exits.FAILED_FITS
+    # A driver that was killed says nothing of fits; submitted again it goes on.
+    return info.driver_exit_code if info.driver_exit_code in _CODES else exits.ENDED_EARLY
 
 
 def sweep_jobs(client: Any, name: str | None = None) -> list[Any]:

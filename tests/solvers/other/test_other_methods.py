@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 
 from solvers.backend import choose_backend, to_numpy
 from solvers.convex.mdml import MDML
@@ -269,11 +270,41 @@ def test_no_other_metric_has_a_lower_lmnn_objective(data: Any) -> None:
             assert brute_force_lmnn(X, y, other, 3, 0.5) >= model.objective_ * (1 - 1e-4)
 
 
-def test_few_watched_impostors_lead_to_the_same_metric(data: Any) -> None:
+def test_impostors_left_out_are_counted_and_said(data: Any) -> None:
     X, y = data
-    every = LMNN(max_impostors=60, tol=1e-5, max_iter=1000).fit(X, y)
-    few = LMNN(max_impostors=20, tol=1e-5, max_iter=1000).fit(X, y)
-    assert few.objective_ == pytest.approx(every.objective_, rel=2e-2)
+    every = LMNN().fit(X, y)
+    assert (every.n_left_out_, every.converged_) == (0, True)
+    assert LMNN(max_impostors=60).fit(X, y).objective_ == every.objective_
+    with pytest.warns(ConvergenceWarning, match=r"lmnn: \d+ impostors .* raise max_impostors from 2"):
+        few = LMNN(max_impostors=2).fit(X, y)
+    assert few.n_left_out_ > 0
+    assert not few.converged_
+
+
+def test_lmnn_reaches_the_optimum_of_plain_subgradient_steps() -> None:
+    """On overlapping classes, where most examples have many impostors."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 12)
+    X = 0.8 * rng.normal(size=(6, 3))[y] + rng.normal(size=(72, 3))
+    n, k = len(y), 3
+    squared = np.sum((X[:, None] - X[None]) ** 2, axis=2)
+    same = y[:, None] == y[None, :]
+    order = np.argsort(np.where(same & ~np.eye(n, dtype=bool), squared, np.inf), axis=1)[:, :k]
+    i, a, b = np.nonzero(np.ones((n, k), dtype=bool)[:, :, None] & ~same[:, None, :])
+    near, far = X[i] - X[order[i, a]], X[i] - X[b]
+    pull = np.stack([X[i] - X[j] for i in range(n) for j in order[i]])
+    pull = pull.T @ pull
+    M, best = 0.1 * np.eye(3), np.inf
+    for step in range(400):
+        slack = 1 + np.sum((near @ M) * near, axis=1) - np.sum((far @ M) * far, axis=1)
+        active = slack > 0
+        best = min(best, float(0.5 * np.sum(pull * M) + 0.5 * slack[active].sum()) / n)
+        gradient = (pull + near[active].T @ near[active] - far[active].T @ far[active]) / (2 * n)
+        values, vectors = np.linalg.eigh(M - 0.3 / (1 + step) ** 0.5 * gradient / np.linalg.norm(gradient))
+        M = (vectors * np.maximum(values, 0)) @ vectors.T
+    model = LMNN(tol=1e-3).fit(X, y)
+    assert model.converged_
+    assert model.objective_ == pytest.approx(best, rel=3e-3)
 
 
 def test_lmnn_slopes_agree_with_differences(data: Any, arrays: Any) -> None:

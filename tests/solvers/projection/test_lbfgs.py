@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from solvers.backend import Backend, to_numpy
-from solvers.projection.lbfgs import minimize
+from solvers.projection.lbfgs import minimize, stationarity
 from tests.conftest import ArrayBackend
 
 
@@ -32,9 +32,8 @@ def starts(count: int) -> np.ndarray:
 
 def test_every_restart_reaches_the_minimum(backend: Backend) -> None:
     result = minimize(
-        lambda A, _: rosenbrock(A, backend.xp),
+        lambda A: rosenbrock(A, backend.xp),
         backend.asarray(starts(4)),
-        levels=[1.0],
         tol=1e-8,
         max_iter=400,
         xp=backend.xp,
@@ -46,9 +45,8 @@ def test_every_restart_reaches_the_minimum(backend: Backend) -> None:
 def test_a_stack_gives_what_a_loop_gives() -> None:
     def run(start: np.ndarray) -> Any:
         return minimize(
-            lambda A, _: rosenbrock(A, numpy_namespace),
+            lambda A: rosenbrock(A, numpy_namespace),
             start,
-            levels=[1.0, 0.1],
             tol=1e-6,
             max_iter=200,
             xp=numpy_namespace,
@@ -66,37 +64,48 @@ def test_a_stack_gives_what_a_loop_gives() -> None:
 def test_restarts_that_ended_cost_nothing_any_more() -> None:
     sizes = []
 
-    def evaluate(A: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sizes.append(len(A))
         return rosenbrock(A, numpy_namespace)
 
     A = starts(3)
     A[1] = 1.0  # starts at the minimum
-    result = minimize(evaluate, A, levels=[1.0], tol=1e-6, max_iter=200, xp=numpy_namespace)
+    result = minimize(evaluate, A, tol=1e-6, max_iter=200, xp=numpy_namespace)
     assert result.n_iter[1] == 1
     assert sizes[0] == 3
     assert sizes[10] == 2
     assert sorted(sizes, reverse=True) == sizes
 
 
-def test_every_level_is_used_in_turn_and_by_each_restart() -> None:
-    seen: list[set[float]] = []
+def test_a_value_that_no_longer_falls_ends_a_restart() -> None:
+    """Ten steps within a part of the value count as the end, long before the gradient is small."""
 
-    def evaluate(A: np.ndarray, smoothing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seen.append(set(smoothing.tolist()))
+    def evaluate(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, gradient = rosenbrock(A, numpy_namespace)
-        return value * (1 + smoothing), gradient * (1 + smoothing)[:, None, None]
+        return 1000 + value, gradient
 
-    minimize(evaluate, starts(3), levels=[0.5, 0.25], tol=1e-6, max_iter=300, xp=numpy_namespace)
-    assert seen[0] == {0.5}
-    assert seen[-1] == {0.25}
+    settings = {"tol": 1e-12, "max_iter": 500, "xp": numpy_namespace}
+    early = minimize(evaluate, starts(3), stall=1e-4, **settings)
+    late = minimize(evaluate, starts(3), stall=1e-8, **settings)
+    assert early.converged.all()
+    assert late.converged.all()
+    assert np.all(early.n_iter >= 11)
+    assert np.all(early.n_iter < late.n_iter)
+
+
+def test_stationarity_is_what_moving_each_row_by_its_length_gains() -> None:
+    rng = np.random.default_rng(1)
+    A, gradient = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 3, 4))
+    lengths = np.linalg.norm(A, axis=-1, keepdims=True)
+    moved = lengths * gradient / np.linalg.norm(gradient, axis=-1, keepdims=True)
+    expected = np.sum(moved * gradient, axis=(1, 2)) / [1.0, 5.0]
+    np.testing.assert_allclose(stationarity(A, np.array([0.1, -5.0]), gradient, xp=numpy_namespace), expected)
 
 
 def test_the_limit_on_evaluations_holds() -> None:
     result = minimize(
-        lambda A, _: rosenbrock(A, numpy_namespace),
+        lambda A: rosenbrock(A, numpy_namespace),
         starts(2),
-        levels=[1.0],
         tol=1e-12,
         max_iter=7,
         xp=numpy_namespace,
@@ -105,23 +114,29 @@ def test_the_limit_on_evaluations_holds() -> None:
     assert not result.converged.any()
 
 
+def test_each_restart_has_a_limit_of_its_own() -> None:
+    settings = {"tol": 1e-12, "xp": numpy_namespace}
+    result = minimize(lambda A: rosenbrock(A, numpy_namespace), starts(3), max_iter=np.array([3, 7, 5]), **settings)
+    assert result.n_iter.tolist() == [3, 7, 5]
+
+
 def test_an_infinite_trial_value_shortens_the_step() -> None:
     """-log det blows up beyond its domain; the search has to come back, not to end there."""
 
-    def evaluate(A: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         inside = A > 0
         safe = np.where(inside, A, 1.0)
         value = np.where(inside.all(axis=(-2, -1)), np.sum(safe - np.log(safe), axis=(-2, -1)), np.inf)
         return value, 1 - 1 / safe
 
-    result = minimize(evaluate, np.full((1, 2, 2), 1e-3), levels=[1.0], tol=1e-8, max_iter=200, xp=numpy_namespace)
+    result = minimize(evaluate, np.full((1, 2, 2), 1e-3), tol=1e-8, max_iter=200, xp=numpy_namespace)
     np.testing.assert_allclose(result.points, 1.0, atol=1e-4)
 
 
 def test_a_kink_ends_the_restart_without_claiming_convergence() -> None:
-    def absolute(A: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def absolute(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.sum(np.abs(A), axis=(-2, -1)), np.sign(A + 1e-300)
 
-    result = minimize(absolute, np.ones((1, 1, 3)) * 0.7, levels=[1.0], tol=1e-9, max_iter=500, xp=numpy_namespace)
+    result = minimize(absolute, np.ones((1, 1, 3)) * 0.7, tol=1e-9, max_iter=500, xp=numpy_namespace)
     assert result.n_iter[0] < 500
     assert float(np.abs(result.points).sum()) < 1e-3

@@ -85,8 +85,9 @@ def test_every_backend_gives_the_same(
     here = fit(data, regularizer, **settings)
     there = fit((arrays.asarray(X), y), regularizer, **settings)
     assert array_api_compat.device(there.components_) == arrays.device
-    np.testing.assert_allclose(to_numpy(there.components_), here.components_, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(there.restart_objectives_, here.restart_objectives_, rtol=1e-8)
+    # The descent is in single precision, whose rounding differs between backends.
+    np.testing.assert_allclose(to_numpy(there.components_), here.components_, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(there.restart_objectives_, here.restart_objectives_, rtol=1e-5)
 
 
 @pytest.mark.parametrize("regularizer", ["none", "dec"])
@@ -265,7 +266,7 @@ def test_mistakes_are_answered_in_one_line(
 def test_a_rank_deficient_start_is_driven_apart(
     data: tuple[np.ndarray, np.ndarray], regularizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def twins(self: PDML, rank: int, D: int, seed: int, backend: Backend) -> np.ndarray:
+    def twins(self: PDML, restarts: range, rank: int, D: int, seed: int, backend: Backend) -> np.ndarray:
         A = np.random.default_rng(0).standard_normal((2, rank, D)) / D**0.5
         A[:, 1] = A[:, 0]
         A[:, 1, 0] += 1e-9
@@ -294,9 +295,60 @@ def test_options_left_open_reach_the_regularizer(data: tuple[np.ndarray, np.ndar
 
 
 def test_an_end_without_convergence_is_said(data: tuple[np.ndarray, np.ndarray]) -> None:
-    with pytest.warns(ConvergenceWarning, match="gradient criterion was not met in 3 evaluations"):
+    with pytest.warns(ConvergenceWarning, match="not converged in 3 evaluations"):
         model = fit(data, max_iter=3)
     assert not model.converged_
+    assert model.stationarity_ > model.tol
+
+
+@pytest.mark.parametrize("regularizer", sorted(ROWS))
+def test_default_settings_converge_whatever_the_regularizer(
+    data: tuple[np.ndarray, np.ndarray], regularizer: str
+) -> None:
+    """Penalties on cosines too, which grow ever steeper at rows that shrink."""
+    model = fit(data, regularizer)
+    assert model.converged_
+    assert model.restart_n_iter_.max() < 600
+    further = fit(data, regularizer, tol=1e-4, max_iter=5000)
+    assert model.objective_ - further.objective_ < 3e-3 * abs(further.objective_)
+
+
+def test_restarts_of_full_rank_start_apart(data: tuple[np.ndarray, np.ndarray]) -> None:
+    model = fit(data, n_components=13, max_iter=1)
+    assert len(set(np.round(model.restart_objectives_, 9))) == 3
+    one = fit(data, n_components=13, max_iter=1, n_restarts=1)
+    assert one.objective_ == pytest.approx(model.restart_objectives_[0])
+
+
+def test_restarts_that_agree_make_the_others_unnecessary(data: tuple[np.ndarray, np.ndarray]) -> None:
+    every = fit(data, "vnd", n_restarts=5)
+    assert (every.restarts_run_, every.n_restarts_saved_) == (5, 0)
+    saved = fit(data, "vnd", n_restarts=5, agree_tol=1.0)
+    assert (saved.restarts_run_, saved.n_restarts_saved_) == (2, 3)
+    np.testing.assert_allclose(saved.restart_objectives_, every.restart_objectives_[:2], rtol=1e-5)
+    assert saved.n_iter_ == saved.restart_n_iter_.sum()
+    strict = fit(data, "vnd", n_restarts=5, agree_tol=0.0)
+    assert (strict.restarts_run_, strict.n_restarts_saved_) == (5, 0)
+    np.testing.assert_allclose(strict.restart_objectives_, every.restart_objectives_, rtol=1e-5)
+    for settings in ({"algorithm": "paper", "max_iter": 30}, {"regularizer": "oc"}):
+        assert fit(data, n_restarts=3, agree_tol=0.0, **settings).restart_components_.shape == (3, 4, 13)
+    assert fit(data, n_restarts=1, agree_tol=1.0).restarts_run_ == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plain_pdml_never_falls_below_the_certified_bound(seed: int) -> None:
+    """Whatever the data, at a rank that suffices; measured in double, it comes near."""
+    rng = np.random.default_rng(seed)
+    D, n_classes = int(rng.integers(2, 12)), int(rng.integers(2, 5))
+    y = rng.integers(0, n_classes, size=80)
+    y[: 2 * n_classes] = np.repeat(np.arange(n_classes), 2)
+    X = rng.standard_normal((80, D)) + rng.standard_normal((n_classes, D))[y]
+    X = X * rng.lognormal(sigma=1.0, size=D)
+    bound = MDML(regularizer="none", n_pairs=400, random_state=seed).fit(X, y).dual_objective_
+    for dtype, slack in ((np.float64, 0.0), (np.float32, 1e-5)):
+        model = PDML(n_components=D, n_pairs=400, random_state=seed).fit(X.astype(dtype), y)
+        assert model.restart_objectives_.min() >= bound - slack
+        assert model.objective_ <= bound + 0.02 * max(1.0, abs(bound))
 
 
 def test_frames_float32_and_clones_are_as_good(data: tuple[np.ndarray, np.ndarray]) -> None:

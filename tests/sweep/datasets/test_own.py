@@ -213,6 +213,8 @@ def test_frequent_classes_are_those_above_the_mean_size(tmp_path: Path) -> None:
     dataset = load_dataset(path, cache=tmp_path)
     assert dataset.frequent_above == 59
     assert "the mean size of a class" in dataset.notes
+    even = load_dataset(write(tmp_path / "e.csv", {"x": X[:, 0], "label": ["a", "b"] * 3}), cache=tmp_path)
+    assert even.notes.startswith("frequent: no class, all have 3 examples")
 
 
 def test_two_usual_label_names_are_ambiguous(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweep.remote.doctor import Node, Problem, _skew, find_problems
+from sweep.remote.doctor import Node, Problem, _skew, find_problems, home_problems
+from sweep.remote.home_facts import HomeFacts, home_facts
 from sweep.remote.node_facts import _unreachable, code_fingerprint, examine
+from sweep.store.filesystem import FileSystem
 
 GPU = {"name": "NVIDIA L4", "memory_gb": 24.0, "eigh_seconds": 0.1}
 HEALTHY = Node(
@@ -156,3 +159,38 @@ def test_a_declared_but_absent_gpu_is_found_on_a_real_node() -> None:
     assert ["1 GPU(s) declared to Ray, 0 usable" in p.what for p in problems] == [True, False]
     assert "cannot reach mlflow at 127.0.0.1:9" in problems[1].what
     assert abs(nodes[0].skew_seconds) < 1
+
+
+# -- the home -----------------------------------------------------------------------------------------
+
+GOOD_HOME = HomeFacts("/data/home", "ext4", network=False, writable=True, locks=True, free_gb=100.0, consequence="")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "remedy"),
+    [
+        ({"writable": False, "locks": False}, "cannot be written to", "--home"),
+        ({"free_gb": 1.0}, "1.0 GB of disk left", "free at least"),
+        ({"filesystem": "tmpfs"}, "gone when the machine restarts", "--home"),
+        ({"filesystem": "overlay"}, "gone with the container", "--home"),
+        ({"locks": False}, "second driver", "--home"),
+    ],
+)
+def test_what_is_wrong_with_the_home_comes_with_the_way_out(changes: dict[str, Any], what: str, remedy: str) -> None:
+    assert home_problems(GOOD_HOME) == []
+    problems = home_problems(replace(GOOD_HOME, **changes))
+    assert what in problems[0].what
+    assert remedy in problems[0].remedy
+
+
+def test_a_network_file_system_is_no_problem_but_has_consequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert home_problems(replace(GOOD_HOME, filesystem="nfs4", network=True, locks=False)) == []
+    found = home_facts(tmp_path / "not" / "there")
+    assert found.writable
+    assert found.locks
+    assert "write-ahead log" in found.consequence
+    monkeypatch.setattr("sweep.remote.home_facts.filesystem_of", lambda path: FileSystem("lustre", network=True))
+    assert "without a write-ahead log" in home_facts(tmp_path).consequence
+    assert not list(tmp_path.iterdir())  # it only looked

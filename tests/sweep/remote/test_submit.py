@@ -172,8 +172,11 @@ def test_of_two_submits_at_the_same_moment_one_attaches(spec: Any) -> None:
         ("SUCCEEDED", 0, 0),
         ("FAILED", 1, 1),
         ("FAILED", 2, 2),
-        ("FAILED", -9, 1),
-        ("FAILED", None, 1),
+        ("FAILED", 3, 3),
+        ("FAILED", 70, 70),
+        ("FAILED", 130, 130),
+        ("FAILED", -9, 3),
+        ("FAILED", None, 3),
         ("STOPPED", None, 130),
     ],
 )
@@ -207,6 +210,8 @@ def test_a_broken_connection_repeats_nothing_and_loses_nothing(monkeypatch: pyte
         ("http://x", "y", "either --cluster FILE or --address URL"),
         ("10.0.0.1:6379", None, "expected the URL of Ray's job server"),
         ("http://127.0.0.1:9", None, "no job server of Ray answers"),
+        ("http://", None, "expected a host and a port"),
+        ("http://127.0.0.1:99999", None, "expected a host and a port"),
         (None, "clusters/gone.yaml", "no such file"),
     ],
 )
