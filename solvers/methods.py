@@ -114,7 +114,7 @@ def _mdml(
         algorithms={"certified": "certified", "paper": "paper"},
         certificate=certificate,
         reference=reference,
-        **more,
+        **{"version": 5} | more,
     )
 
 
@@ -140,6 +140,7 @@ def _pdml(
         algorithms={"certified": "lbfgs", "paper": "paper"},
         convex=False,
         restarts=True,
+        version=5,
         reference=reference,
         note=note,
     )
@@ -154,7 +155,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         method.name: method
         for method in (
             _other("euc", "Euclidean distance", "-"),
-            _other("lmnn", "large margin nearest neighbours, convex form", "Weinberger, Saul, JMLR 2009"),
+            _other("lmnn", "large margin nearest neighbours, convex form", "Weinberger, Saul, JMLR 2009", version=5),
             _other(
                 "itml",
                 "log-determinant divergence under distance bounds",
@@ -186,6 +187,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
                 "Qian et al., KDD 2014",
                 regularizer="drop",
                 certificate=False,
+                version=4,
                 below={"gamma": 1.0},
                 note="gamma is the probability of dropping an entry",
             ),

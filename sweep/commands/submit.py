@@ -42,7 +42,7 @@ def run(options: Namespace) -> int:
     except UserError as error:  # data that only the cluster has; the driver there checks again
         say(f"plan not shown: {error}")
     with job_server(options.address, options.cluster) as client:
-        job = submit(client, source.spec, options.remote_home, say, folder=source.folder)
+        job = submit(client, source.spec, options.remote_home, say, code=source.code)
         if options.detach:
             return exits.DONE
         if not attach(client, job, say):

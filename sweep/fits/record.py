@@ -109,6 +109,7 @@ class Solved(_Part):
     restart_objectives: tuple[float, ...] | None = None
     restart_n_iter: tuple[int, ...] | None = None
     restarts_run: int | None = None
+    n_restarts_saved: int | None = None
     bound_gap: float | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
 

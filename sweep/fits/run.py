@@ -207,7 +207,8 @@ def _theory(spec: FitSpec, model: Any, X: Any, y: Any) -> dict[str, Any]:
 # Attributes of a fitted model that a record keeps, where the model has them.
 _KEPT = (
     "objective", "dual_objective", "relative_gap", "n_iter", "n_eigh", "rank", "exact_rank", "converged",
-    "stationarity", "best_restart", "restart_objectives", "restart_n_iter", "restarts_run", "bound_gap",
+    "stationarity", "best_restart", "restart_objectives", "restart_n_iter", "restarts_run",
+    "n_restarts_saved", "bound_gap",
 )  # fmt: skip
 
 

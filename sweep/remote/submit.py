@@ -8,16 +8,17 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sweep import __version__
+from sweep.datasets.choice import labels
 from sweep.errors import UserError, last_line
 from sweep.remote.jobs import follow, sweep_jobs
-from sweep.seeds import digest
+from sweep.seeds import digest, source_of
 from sweep.studies.spec import SweepSpec
 from sweep.urls import has_secret
 
@@ -28,7 +29,9 @@ _PACKAGES = ("sweep", "solvers", "dashboards")
 _LARGEST_UPLOAD = 400 * 2**20
 
 
-def submit(client: Any, spec: SweepSpec, remote_home: str | None, say: Callable[[str], None]) -> str:
+def submit(
+    client: Any, spec: SweepSpec, remote_home: str | None, say: Callable[[str], None], *, code: Mapping[str, bytes]
+) -> str:
     """Start the sweep as a job, or find the one that runs already; returns its submission id."""
     refuse_credentials(spec)
     identity = submission_id(spec)
@@ -39,7 +42,7 @@ def submit(client: Any, spec: SweepSpec, remote_home: str | None, say: Callable[
     # Ray takes an id once; what a finished job left behind is gone on with under the next number.
     job = identity if not earlier else f"{identity}-{len(earlier) + 1}"
     with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
-        stage(spec, Path(folder))
+        stage(spec, Path(folder), code)
         try:
             client.submit_job(
                 entrypoint=entrypoint(remote_home),
@@ -73,21 +76,25 @@ def entrypoint(remote_home: str | None) -> str:
     return f"exec python -m sweep run sweep.yaml --address auto --home {home}"
 
 
-def stage(spec: SweepSpec, folder: Path) -> None:
+def stage(spec: SweepSpec, folder: Path, code: Mapping[str, bytes]) -> None:
     """Collect what the cluster needs and nothing else: this very code, the sweep file, the user's data."""
     for name in _PACKAGES:
         found = importlib.util.find_spec(name)
         if found is not None and found.submodule_search_locations:
             source = Path(next(iter(found.submodule_search_locations)))
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, content in code.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
     choices = []
-    for choice in spec.datasets:
+    for label, choice in zip(labels(spec.datasets), spec.datasets, strict=True):
         path = Path(choice.name)
         if path.is_file():
-            target = folder / "data" / path.name
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, target)
-            choice = choice.model_copy(update={"name": f"data/{path.name}"})
+            # Under its name in the sweep: two files of the same name stay two, with the seeds that they have here.
+            place = Path("data") / source_of(label)
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / place)
+            choice = choice.model_copy(update={"name": place.as_posix()})
         elif path.suffix and not path.is_absolute():
             raise UserError(f"{path}: no such file; a dataset that is on the cluster only needs its full path there")
         choices.append(choice)
@@ -97,8 +104,8 @@ def stage(spec: SweepSpec, folder: Path) -> None:
             f"datasets: {size / 2**20:.0f} MB to upload, expected at most {_LARGEST_UPLOAD / 2**20:.0f}; "
             "copy the files to the cluster's shared storage and give their full paths there"
         )
-    content = spec.model_copy(update={"datasets": choices}).model_dump(mode="json")
-    (folder / "sweep.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    values = spec.model_copy(update={"datasets": choices}).model_dump(mode="json")
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
 
 def refuse_credentials(spec: SweepSpec) -> None:

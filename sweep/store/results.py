@@ -66,6 +66,7 @@ class ResultRow:
     n_refits: int
     n_restarts: int
     restarts_needed: float | None
+    restarts_saved: int
     fit_seconds: float
     tuning_seconds: float
     wall_seconds: float
@@ -280,6 +281,7 @@ def result_row(study: StudyRecords, failures: Sequence[Failure] = ()) -> ResultR
         n_refits=n_fits(spec) if tuning else 0,
         n_restarts=spec.restarts,
         restarts_needed=restarts_needed(records),
+        restarts_saved=sum(r.fit.n_restarts_saved or 0 for r in records),
         fit_seconds=sum(r.seconds.solve for r in records),
         tuning_seconds=sum(r.seconds.solve for _, r in tuning) if tuning else refit.seconds.solve,
         wall_seconds=sum(r.seconds.busy for r in records),

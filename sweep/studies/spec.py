@@ -162,6 +162,7 @@ class Settings(Part):
     margin: Positive = 1.0
     epsilon: Positive = 1e-5
     rank_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-3
+    agree_tol: Positive | None = None
 
 
 class SweepSpec(Part):
@@ -210,6 +211,8 @@ class SweepSpec(Part):
             )
         if self.warm and (self.mode == "benchmark" or self.search != "grid"):
             raise ValueError("warm: chains of warm starts go with mode: production and search: grid only; remove it")
+        if self.mode == "benchmark" and self.settings.agree_tol is not None:
+            raise ValueError("settings.agree_tol: a benchmark runs all restarts; remove it, or use mode: production")
         if self.eliminate:
             self._check_elimination()
         if self.search == "path" and self.algorithm != "certified":
