@@ -51,7 +51,8 @@ def load_dataset(
     name = str(name_or_path)
     info = DATASETS.get(name)
     if info is None and name.lower().endswith(OWN_SUFFIXES):
-        from sweep.datasets.own import Reading, load_own
+        from sweep.datasets.columns import Reading
+        from sweep.datasets.own import load_own
 
         return load_own(expanded(name), Reading(label, sep, decimal, tuple(drop)))
     for key, value in {"label": label, "sep": sep, "decimal": decimal, "drop": drop}.items():

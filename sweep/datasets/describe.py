@@ -13,7 +13,8 @@ import yaml
 
 from sweep.datasets.arrays import mean_class_size
 from sweep.datasets.choice import OWN_SUFFIXES, expanded
-from sweep.datasets.own import LABEL_NAMES, Reading, label_column, load_own
+from sweep.datasets.columns import LABEL_NAMES, Reading, label_column
+from sweep.datasets.own import load_own
 from sweep.errors import UserError
 
 FEATURE, LABEL, DROP = "feature", "label", "drop"

@@ -18,8 +18,8 @@ from pyarrow import csv, parquet
 from sweep.datasets.archive import BoundedReader, Budget
 from sweep.datasets.arrays import checked_dataset, encode_labels
 from sweep.datasets.base import Dataset
+from sweep.datasets.columns import Reading, label_column, similar
 from sweep.datasets.npz import memory_budget
-from sweep.datasets.own import Reading, label_column, similar
 from sweep.errors import UserError
 
 MOST_COLUMNS = 100_000
