@@ -175,10 +175,7 @@ def _approximation(sweep: SweepRecords) -> Claim:
     claim = "The convex regularizers stand in for SFN, VND and LDD: these fall as gamma grows"
     parts, falling = [], []
     for method, name in relaxed_values().items():
-        fits = sweep.fits[
-            (sweep.fits["method"] == method) & sweep.fits[f"theory_{name}"].notna() & sweep.fits["gamma"].notna()
-        ]
-        for dataset, values in fits.groupby(["dataset", "gamma"])[f"theory_{name}"].mean().groupby(level=0):
+        for dataset, values in over_gamma(sweep, method, name).groupby(level=0):
             if len(values) > 1:
                 steps = np.diff(values.to_numpy(dtype=float))
                 falling.append(bool((steps <= 0).all()))
@@ -195,6 +192,12 @@ def relaxed_values() -> dict[str, str]:
     """Each convex method with the non-convex regularizer that it stands for."""
     values = {convex: str(METHODS[nonconvex].params["regularizer"]) for convex, nonconvex in PAIRS}
     return {convex: name for convex, name in values.items() if name in NONCONVEX_VALUES}
+
+
+def over_gamma(sweep: SweepRecords, method: str, name: str) -> pd.Series:
+    """Mean of a non-convex regularizer over a method's tuning fits, by dataset and gamma."""
+    fits = sweep.fits[(sweep.fits["method"] == method) & sweep.fits["fold"].notna() & sweep.fits["gamma"].notna()]
+    return fits.dropna(subset=[f"theory_{name}"]).groupby(["dataset", "gamma"])[f"theory_{name}"].mean()
 
 
 def _theory(sweep: SweepRecords, *names: str) -> list[tuple[float, ...]]:

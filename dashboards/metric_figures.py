@@ -20,7 +20,7 @@ from dashboards.charts import (
     series_style,
     thinned,
 )
-from dashboards.claims import relaxed_values
+from dashboards.claims import over_gamma, relaxed_values
 from dashboards.records import SweepRecords
 from dashboards.statistics import Ranking
 from solvers.methods import PAIRS
@@ -103,8 +103,7 @@ def regularizers_figure(sweep: SweepRecords) -> Chart:
     """The paper's figure: non-convex regularizers at the convex solution, over gamma."""
     panels = []
     for method, name in relaxed_values().items():
-        found = (sweep.fits["method"] == method) & sweep.fits[f"theory_{name}"].notna() & sweep.fits["gamma"].notna()
-        means = sweep.fits[found].groupby(["dataset", "gamma"])[f"theory_{name}"].mean()
+        means = over_gamma(sweep, method, name)
         series = []
         for colour, (dataset, values) in zip(itertools.cycle(DATASET_COLOURS), means.groupby(level=0), strict=False):
             gammas = values.index.get_level_values("gamma").to_numpy(float)

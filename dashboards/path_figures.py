@@ -47,7 +47,7 @@ def path_figure(sweep: SweepRecords) -> Chart:
     return Chart(
         "path",
         "Score over the whole path of gamma",
-        "Strong: mean over folds and splits; faint: single folds; the vertical line is the gamma that was chosen. "
+        "Strong: mean over folds and splits; faint: single folds; a vertical line is the gamma that a split chose. "
         "Squares: what a grid sweep of the same data in this home found at its few gammas." + left_out(sweep.datasets),
         panels or [Panel("", "", "", missing=_NO_PATH)],
         legend=False,
@@ -55,43 +55,42 @@ def path_figure(sweep: SweepRecords) -> Chart:
 
 
 def certificate_figure(sweep: SweepRecords) -> Chart:
-    """The optimal value over gamma, enclosed: it lies between the proven lower bound and the objective."""
-    panels, tolerances = [], []
+    """How far below the objective the optimal value can lie, for every gamma: proved, not estimated."""
+    panels = []
     for dataset in sweep.datasets[:DATASETS]:
-        gaps = []
         for method in _on_path(sweep, dataset)[:_METHODS]:
-            style = series_style(method)
-            study = _studies(sweep, dataset, method)[0]
-            tolerances.append(float(dict(study.fits[0][0].settings).get("tol", 1e-3)))
-            fold = min(study.curves)
-            gammas, objective = _joined(study.curves[fold], lambda c: c.objectives)
-            _, gap = _joined(study.curves[fold], lambda c: c.gaps)
-            lower = objective - gap * np.maximum(1.0, np.abs(objective))
-            band = Series("where the optimum lies", gammas, lower, style["colour"], "band", upper=objective)
-            line = Series("objective", gammas, objective, style["colour"])
-            panels.append(Panel(f"{dataset}, {method}", "gamma", "optimal value", [band, line], x_log=True))
-            every = [_joined(curves, lambda c: c.gaps) for curves in study.curves.values()]
-            gaps.append(Series(method, every[0][0], np.maximum(_worst(every), 1e-16), **style))
-        if gaps:
-            title = f"{dataset}, worst fold"
-            level = [(max(tolerances), GREY)]
-            panels.append(Panel(title, "gamma", "certified relative gap", gaps, x_log=True, y_log=True, levels=level))
+            studies = _studies(sweep, dataset, method)
+            tolerance = float(dict(studies[0].fits[0][0].settings).get("tol", 1e-3))
+            curves = [_joined(each, lambda c: c.gaps) for study in studies for each in study.curves.values()]
+            gammas, worst = _worst(curves)
+            lowest = -100 * worst
+            notes = [f"gamma={g:g}: at most {-low:.3g} %" for g, low in zip(gammas, lowest, strict=True)]
+            colour = series_style(method)["colour"]
+            band = Series("where the optimum lies", gammas, lowest, colour, "band", upper=np.zeros(len(gammas)))
+            edge = Series("proven bound", gammas, lowest, colour, "points", symbol="mdml", notes=notes)
+            title = f"{dataset}, {method}"
+            level = [(-100 * tolerance, GREY)]
+            panels.append(Panel(title, "gamma", "optimal value, % off", [band, edge], x_log=True, levels=level))
     return Chart(
         "certificate",
         "What is proved along the path",
-        "First split. The optimal value lies in the band between the certified lower bound and the objective of the "
-        "metric at that gamma (first fold); the relative gap is the width of that band, the dotted line the tolerance."
-        + left_out(sweep.datasets),
+        "The optimal value lies in the band: at most so many percent below the objective of the metric that the path "
+        "gives at that gamma (of the larger of 1 and the objective; worst of the folds and splits that looked there). "
+        "The dotted line is the tolerance." + left_out(sweep.datasets),
         panels or [Panel("", "", "", missing=_NO_PATH)],
-        height=230,
+        height=190,
         legend=False,
     )
 
 
-def _worst(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Largest value of several curves at the gammas of the first."""
-    gammas = curves[0][0]
-    return np.max([np.interp(np.log(gammas), np.log(g), values) for g, values in curves], axis=0)
+def _worst(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Largest value at each gamma of the curves that have it: nothing in between is proved, so nothing is guessed."""
+    found: dict[float, float] = {}
+    for gammas, values in curves:
+        for gamma, value in zip(gammas.tolist(), values.tolist(), strict=True):
+            found[gamma] = max(value, found.get(gamma, 0.0))
+    gammas = np.array(sorted(found))
+    return gammas, np.array([found[gamma] for gamma in gammas])
 
 
 def rank_figure(sweep: SweepRecords) -> Chart:

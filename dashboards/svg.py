@@ -23,10 +23,14 @@ def chart_svg(chart: AnyChart) -> str:
     """The panels of a chart, and its legend."""
     if isinstance(chart, Parallel):
         return f'<div class="panels one">{_parallel(chart)}</div>'
-    wide = len(chart.drawn) == 1 and not chart.drawn[0].diagonal
-    panels = "".join(_panel(panel, chart, 2 * WIDTH if wide else WIDTH) for panel in chart.drawn)
-    alone = " one" if wide else ""
-    return f'<div class="panels{alone}">{panels}</div>{_legend(chart)}'
+    narrow = "".join(_panel(panel, chart, WIDTH) for panel in chart.drawn)
+    if len(chart.drawn) == 1 and not chart.drawn[0].diagonal:
+        # Alone it has room for more, but not on a telephone, where its letters would become too small to read.
+        wide = _panel(chart.drawn[0], chart, 2 * WIDTH)
+        shown = f'<div class="panels one wide">{wide}</div><div class="panels narrow">{narrow}</div>'
+    else:
+        shown = f'<div class="panels">{narrow}</div>'
+    return shown + _legend(chart)
 
 
 def _legend(chart: Chart) -> str:

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from solvers.backend import Array, Backend, choose_backend, eigh, is_host_data, to_numpy
 
 
-class MetricLearner(TransformerMixin, BaseEstimator):
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all methods: learns L (k, D) and measures ||L x - L x'||.
+
+    As in scikit-learn, `set_output` makes `transform` give data frames, whose columns `get_feature_names_out` names
+    after the method (`mdml0`, `mdml1`, ...), and a data frame's own columns are kept in `feature_names_in_`.
 
     Subclasses implement `fit` and set `components_` (with `_set_factor` or `_set_metric`). A
     method whose metric is not exactly L'L above its tolerance overrides `get_mahalanobis_matrix`.

@@ -180,10 +180,15 @@ def problem_from_labels(
 def problem_from_pairs(
     X: Array, similar: np.ndarray, dissimilar: np.ndarray, *, margin: float, backend: Backend
 ) -> PairProblem:
-    """Exactly the pairs given: two (m, 2) arrays of row indices of X."""
+    """Exactly the pairs given: two (m, 2) arrays of row indices of X.
+
+    Or one such array and, in place of the second, labels (m,) of +1 for similar and -1 for dissimilar.
+    """
     xp = backend.xp
     n = X.shape[0]
     sets = {}
+    if np.ndim(dissimilar) == 1 and np.size(dissimilar):
+        similar, dissimilar = split_pairs(np.asarray(similar), np.asarray(dissimilar))
     for name, pairs in (("similar", similar), ("dissimilar", dissimilar)):
         indices = np.asarray(pairs)
         if indices.ndim != 2 or indices.shape[1] != 2 or not np.issubdtype(indices.dtype, np.integer):
@@ -197,6 +202,16 @@ def problem_from_pairs(
     weights = xp.full((m,), 1.0 / m, dtype=backend.dtype, device=backend.device)
     size = 4 * float(xp.vecdot(sets["similar"].sums(weights), xp.vecdot(X, X)))
     return PairProblem(sets["similar"].scatter(weights), sets["dissimilar"], margin, m, sets["similar"].draw, size)
+
+
+def split_pairs(pairs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Similar and dissimilar pairs of an array (m, 2) with labels +1 and -1 (m,), as metric-learn has them."""
+    if pairs.shape != (labels.size, 2):
+        raise ValueError(f"pairs: expected shape ({labels.size}, 2), one pair for each label in y, got {pairs.shape}")
+    if not np.isin(labels, (-1, 1)).all():
+        found = np.unique(labels[~np.isin(labels, (-1, 1))])[0]
+        raise ValueError(f"y: expected +1 (similar) or -1 (dissimilar) for each pair, got {found}")
+    return pairs[labels == 1], pairs[labels == -1]
 
 
 def within_class_scatter(X: Array, labels: np.ndarray, *, oversample: bool, backend: Backend) -> Array:

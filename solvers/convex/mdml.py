@@ -145,7 +145,10 @@ class MDML(MetricLearner):
         return self._solve(problem, init, seed, exact, like=X, kind=backend.dtype)
 
     def fit_pairs(self, X: Any, similar: Any, dissimilar: Any, *, init: Any = None) -> MDML:
-        """Learn from exactly these pairs: two (m, 2) integer arrays of row indices of X."""
+        """Learn from exactly these pairs: two (m, 2) integer arrays of row indices of X.
+
+        Or, as in metric-learn, `fit_pairs(X, pairs, y)`: one such array, and y (m,) of +1 (similar) and -1.
+        """
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
         points, exact = centred(points, backend)

@@ -160,7 +160,10 @@ class PDML(MetricLearner):
         return self._fit(problem, seed, backend, like=X)
 
     def fit_pairs(self, X: Any, similar: Any, dissimilar: Any) -> PDML:
-        """Learn from exactly these pairs, two (m, 2) arrays of row indices of X."""
+        """Learn from exactly these pairs, two (m, 2) arrays of row indices of X.
+
+        Or, as in metric-learn, `fit_pairs(X, pairs, y)`: one such array, and y (m,) of +1 (similar) and -1.
+        """
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
         problem = problem_from_pairs(points, similar, dissimilar, margin=self.margin, backend=backend)

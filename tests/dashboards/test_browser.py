@@ -88,7 +88,7 @@ def test_the_report_draws_every_chart_without_an_error(browser: Any, page: Path,
     drawn = (
         "return Object.fromEntries(Array.from(document.querySelectorAll('figure'), f => [f.id, {"
         "marks: f.querySelectorAll('.s path, .s circle, .s rect').length,"
-        "width: f.querySelector('svg.panel').getBoundingClientRect().width,"
+        "width: Math.max(...Array.from(f.querySelectorAll('svg.panel'), s => s.getBoundingClientRect().width)),"
         "wrong: f.outerHTML.includes('NaN') || f.outerHTML.includes('undefined')}]))"
     )
     found = browser.execute_script(drawn)
@@ -109,14 +109,15 @@ def test_the_report_draws_every_chart_without_an_error(browser: Any, page: Path,
     assert set(texts) == {ink}
 
 
-def test_no_text_of_a_chart_lies_on_another_or_outside(browser: Any, page: Path) -> None:
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_text_of_a_chart_lies_on_another_or_outside(browser: Any, page: Path, width: int) -> None:
     """Titles, ticks and names of every panel, the restart axis among them."""
-    show(browser, page.as_uri(), 1280, "light")
+    show(browser, page.as_uri(), width, "light")
     clashes = browser.execute_script(
         """
         const found = [];
         for (const svg of document.querySelectorAll("svg.panel")) {
-          if (svg.closest("figure").id === "figure-trials") continue;
+          if (svg.closest("figure").id === "figure-trials" || !svg.checkVisibility()) continue;
           const [,, width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
           const upright = svg.querySelectorAll("text:not([transform])");
           const places = Array.from(upright, text => [text.textContent, text.getBBox()]);

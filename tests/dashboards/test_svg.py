@@ -71,7 +71,9 @@ def test_bars_are_stacked_and_say_their_values() -> None:
         Series("solve", [3.0, 1.0], ["a", "b"], "#111111", "bars"),
         Series("score", [1.0, 2.0], ["a", "b"], "#222222", "bars"),
     ]
-    rects = [r for r in drawn(Chart("c", "t", "", [Panel("", "hours", "", bars)])).iter("rect") if "data-t" in r.attrib]
+    svg = drawn(Chart("c", "t", "", [Panel("", "hours", "", bars)])).find(".//svg[@role='img']")
+    assert svg is not None
+    rects = list(svg.iter("rect"))
     first, second = rects[0].attrib, rects[2].attrib
     assert float(first["x"]) + float(first["width"]) == pytest.approx(float(second["x"]), abs=0.11)
     assert [r.attrib["data-t"] for r in rects] == ["a: solve 3", "b: solve 1", "a: score 1", "b: score 2"]
