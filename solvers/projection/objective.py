@@ -10,16 +10,20 @@ Omega are rounded off along with it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import array_api_compat
+import numpy as np
 
-from solvers.backend import Array, Namespace, eigh
+from solvers.backend import Array, Namespace, eigh, to_numpy
 from solvers.pairs import PairProblem, PairSet
 from solvers.regularizers.rows import Decorrelation, NoRowPenalty, RowRegularizer
 
 # From this rank on, one product per restart is as near to the processor's peak as one wide product of all
 # restarts, and its result is in the order that pairs are looked up in.
 _WIDE_ENOUGH = 128
+# Pairs for each point, up to which a gradient goes through the differences of pairs.
+_FEW_PAIRS = 0.75
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class ProjectionObjective:
     """F and its smoothed form on fixed pairs; A is (r, k, D) throughout.
 
     No D x D matrix per restart is formed: the gradient of the hinge goes through the projected
-    points Y = X A' as (Lap(w) Y)' X.
+    points Y = X A'.
 
     Parameters
     ----------
@@ -59,9 +63,36 @@ class ProjectionObjective:
         hinge = xp.mean(weights * (excess - mu / 2 * weights), axis=-1)
         scattered = self._scattered(A)
         similar = xp.sum(A * scattered, axis=(-2, -1))
-        pushed = _pull_back(pairs.X, pairs.laplacian(weights, Y), xp=xp)
+        pushed = self._pushed(weights, Y)
         value, gradient = self._penalty(A, 0.1 * smoothing / self.problem.margin)
         return similar + hinge + value, 2 * (scattered - pushed / len(pairs)) + gradient
+
+    def _pushed(self, weights: Array, Y: Array) -> Array:
+        """sum_k w_k (A z_k) z_k' for weights (r, m) and Y = X A' (r, n, k), (r, k, D).
+
+        By the Laplacian of the pairs, whose product has a row for every point; where fewer pairs than
+        points have any weight, as is usual late, by the differences of these pairs.
+        """
+        xp, pairs = self.xp, self.problem.dissimilar
+        stack, n_pairs = weights.shape
+        active = xp.nonzero(xp.reshape(weights, (-1,)) > 0)[0]
+        device = array_api_compat.device(active)
+        ends = to_numpy(xp.searchsorted(active, n_pairs * xp.arange(stack + 1, device=device)))
+        few = np.diff(ends) <= _FEW_PAIRS * pairs.X.shape[0]
+        if not few.any():
+            return _pull_back(pairs.X, pairs.laplacian(weights, Y), xp=xp)
+        pushed = []
+        for i, (low, high) in enumerate(pairwise(ends.tolist())):
+            own = slice(i, i + 1)
+            if few[i]:
+                chosen = active[low:high] - i * n_pairs
+                first, second = (xp.take(end, chosen) for end in (pairs.graph.first, pairs.graph.second))
+                Z, AZ = (xp.take(V, first, axis=0) - xp.take(V, second, axis=0) for V in (pairs.X, Y[i, ...]))
+                weighted = xp.take(weights[i, :], chosen)[:, None] * AZ
+                pushed.append((xp.matrix_transpose(weighted) @ Z)[None, ...])
+            else:
+                pushed.append(_pull_back(pairs.X, pairs.laplacian(weights[own, :], Y[own, ...]), xp=xp))
+        return xp.concat(pushed)
 
     def _scattered(self, A: Array) -> Array:
         scatter = self.problem.similar_scatter

@@ -95,6 +95,11 @@ class PDML(MetricLearner):
     dc and dpp with its linear kernel fall without end along directions in which similar pairs do not
     differ (constant features, D >= n); such a fit ends at `max_iter`. Where rows become linearly
     dependent, vnd, ldd, dc and dpp see Gram eigenvalues of at least 1e-10.
+
+    cs, ic and ma look at the directions of rows only, and the data let rows shrink that they do not need: the
+    shorter a row, the steeper the penalty, so that the gradient does not vanish on the way to a row of
+    zeros, where they have no limit. Such fits end where the objective stands; many more steps can still lower
+    it by a percent or so.
     """
 
     def __init__(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +26,7 @@ pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
+ROOT = Path(__file__).resolve().parents[2]
 RANK, RESTARTS, N_PAIRS = 50, 5, 20_000
 
 
@@ -69,6 +74,73 @@ def objective_on(
     return ProjectionObjective(problem, ROWS[regularizer](), gamma, backend.xp), backend
 
 
+# What the fits of this bench are compared with: the last version in double precision, which
+# stopped at 150 evaluations.
+BEFORE = "5cdbe6c"
+FIT = """
+import json, sys, time, warnings
+import numpy as np
+from solvers.projection.pdml import PDML
+warnings.simplefilter("ignore")
+path, regularizer, rank = sys.argv[1:]
+with np.load(path) as data:
+    X, y = data["X"], data["y"]
+PDML(n_components=2, n_restarts=1, max_iter=2).fit(X[:50], np.arange(50) % 2)  # imports and threads
+began = time.perf_counter()
+model = PDML(regularizer, n_components=int(rank), n_restarts=5, n_pairs=20_000, random_state=0).fit(X, y)
+seconds = time.perf_counter() - began
+print(json.dumps({"seconds": seconds, "objective": model.objective_, "n_iter": model.n_iter_,
+                  "converged": model.converged_}))
+"""
+
+
+@pytest.fixture(scope="module", name="before")
+def _before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The solvers of `BEFORE`, unpacked."""
+    folder = tmp_path_factory.mktemp("before")
+    archive = subprocess.run(["git", "archive", BEFORE, "solvers"], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"no commit {BEFORE} here: a shallow clone")
+    subprocess.run(["tar", "x", "-C", str(folder)], input=archive.stdout, check=True)
+    return folder
+
+
+def peak_gigaflops(dtype: Any) -> float:
+    A = np.ones((3000, 3000), dtype=dtype)
+    return 2 * 27 / best_seconds({"product": lambda: A @ A}, repeats=5)["product"]
+
+
+@pytest.mark.parametrize("regularizer", ["none", "vnd"])
+@pytest.mark.parametrize(("name", "rank", "goal"), [("reuters", 500, 4.0), ("act", 200, 4.0), ("reuters", 50, 1.0)])
+def test_five_restarts_against_those_in_double_precision(
+    name: str, rank: int, goal: float, regularizer: str, before: Path, request: Any, tmp_path: Path
+) -> None:
+    """Whole fits by default settings in processes of their own, one after the other."""
+    X, y = request.getfixturevalue("act_train" if name == "act" else name)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    rows = {}
+    for version, folder in (("now", ROOT), ("before", before)):
+        command = [sys.executable, "-c", FIT, str(tmp_path / "data.npz"), regularizer, str(rank)]
+        run = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, check=True, cwd=tmp_path
+        )
+        rows[version] = json.loads(run.stdout)
+    ratio = rows["before"]["seconds"] / rows["now"]["seconds"]
+    worse = rows["now"]["objective"] / rows["before"]["objective"] - 1
+    products = 4e-9 * X.size * rank * rows["now"]["n_iter"] / rows["now"]["seconds"]
+    print(f"\n{name} {X.shape}, {regularizer}, rank {rank}, five restarts")
+    for version, row in rows.items():
+        print(f"  {version:6s} {row['seconds']:7.1f} s, objective {row['objective']:.6f}, ", end="")
+        print(f"{row['n_iter']} evaluations, converged {row['converged']}")
+    print(f"  {ratio:.1f} x faster, objective {worse:+.1e}")
+    if regularizer != "none":  # without a penalty most rows leave the products on the way
+        peak = peak_gigaflops(np.float32)
+        print(f"  products with the points at {products:.0f} of {peak:.0f} GFlop/s ({products / peak:.0%})")
+    assert worse < 1e-3
+    assert rows["now"]["converged"]
+    assert ratio >= goal
+
+
 def test_five_restarts_as_a_stack_against_five_single_fits(act: tuple[np.ndarray, np.ndarray]) -> None:
     """Whole fits and, apart, the solver alone; below it what bounds the solver: the two matrix products."""
     X, n_iter = act[0], 20
@@ -76,7 +148,10 @@ def test_five_restarts_as_a_stack_against_five_single_fits(act: tuple[np.ndarray
     starts = np.random.default_rng(1).standard_normal((RESTARTS, RANK, X.shape[1])) / X.shape[1] ** 0.5
 
     def solve(A: np.ndarray) -> None:
-        lbfgs.minimize(objective.smoothed, A, levels=[0.1], tol=0.0, max_iter=n_iter, xp=backend.xp)
+        def evaluate(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return objective.smoothed(A, np.full(len(A), 0.1))
+
+        lbfgs.minimize(evaluate, A, tol=0.0, max_iter=n_iter, xp=backend.xp)
 
     def products(A: np.ndarray) -> None:
         for _ in range(n_iter):
