@@ -66,14 +66,11 @@ def results_table(sweep: SweepRecords, dataset: str) -> Table:
     """One dataset: a row per method, sorted by the score that tuned."""
     by_method = {m: [r for r in sweep.rows if (r.dataset, r.method) == (dataset, m)] for m in sweep.ranked(dataset)}
     title = sweep.score_title
-    columns: dict[str, list[str]] = {
-        f"{title}, test": [],
-        f"{title}, tuning folds": [],
-        "chosen": [],
-        "at the edge": [],
-    }
-    more = ["vectors", "train - test AUC", "fits", "solver time", "worker time", "worst gap", "tolerance missed"]
-    columns |= {name: [] for name in more}
+    names = [
+        *(f"{title}, test", f"{title}, tuning folds", "chosen", "at the edge", "tolerance missed"),
+        *("fits", "solver time", "worst gap", "vectors", "train - test AUC", "worker time"),
+    ]
+    columns: dict[str, list[str]] = {name: [] for name in names}
     flagged: set[tuple[Any, Any]] = set()
     for method, rows in by_method.items():
         cells = [
@@ -81,13 +78,13 @@ def results_table(sweep: SweepRecords, dataset: str) -> Table:
             _mean_text(rows, "cv_score"),
             chosen_text(rows),
             _edges(rows),
-            _mean_text(rows, "npv", significant),
-            _mean_text(rows, "train_test_gap"),
+            _missed(sweep, dataset, method, rows),
             str(sum(r.n_fits + r.n_refits for r in rows)),
             duration(sum(r.fit_seconds for r in rows)),
-            duration(sum(r.wall_seconds for r in rows)),
             _worst_gap(rows),
-            _missed(sweep, dataset, method, rows),
+            _mean_text(rows, "npv", significant),
+            _mean_text(rows, "train_test_gap"),
+            duration(sum(r.wall_seconds for r in rows)),
         ]
         for column, cell in zip(columns, cells, strict=True):
             columns[column].append(cell)
