@@ -9,7 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Self
+
+from solvers.scores import SCORES
+
+
+@cache
+def _names(kind: Any) -> frozenset[str]:
+    """Of a dataclass's fields; asked for five times per record that is read."""
+    return frozenset(each.name for each in fields(kind))
 
 
 @dataclass(frozen=True)
@@ -17,7 +26,7 @@ class _Part:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """From a mapping read from JSON; what this version does not know is left out."""
-        known = {each.name for each in fields(cls)}
+        known = _names(cls)
         return cls(**{name: value for name, value in values.items() if name in known})
 
 
@@ -60,7 +69,7 @@ class Place(_Part):
 class Scores(_Part):
     """Scores on the held-out part; None for a mean over no query.
 
-    `own` is a score function of the user's. `errors` holds standard errors of scores of which only a sample of the
+    `own` is a score function of the user's, `more` what the table of scores has beyond the fields here. `errors` holds standard errors of scores of which only a sample of the
     queries was taken; `train_*` and `npv` (projection vectors) are of refits only.
     """
 
@@ -77,6 +86,7 @@ class Scores(_Part):
     map_at_r: float | None = None
     knn_accuracy: float | None = None
     own: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
     n_queries: int = 0
     n_skipped: int = 0
     errors: Mapping[str, float] = field(default_factory=dict)
@@ -88,8 +98,15 @@ class Scores(_Part):
 
     def get(self, name: str) -> float | None:
         """A score by its name in a sweep file; `module:function` is the user's own."""
-        value: float | None = self.own if ":" in name else getattr(self, name)
+        value: float | None = self.own if ":" in name else getattr(self, name, self.more.get(name))
         return value
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """From a mapping; a score that has no field of its own stands in `more`."""
+        named = {each.name for each in fields(cls)}
+        more = {name: values[name] for name in SCORES if name in values and name not in named}
+        return super().from_dict({"more": more, **values})
 
 
 @dataclass(frozen=True)
