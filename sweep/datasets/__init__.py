@@ -162,18 +162,11 @@ def _load_registered(name: str) -> Dataset:
 
 
 def _loader(name: str) -> Callable[[Path, Progress], Dataset]:
-    from sweep.datasets import eicu, har, images, mimic, text
+    import importlib
 
-    loaders: dict[str, Callable[[Path, Progress], Dataset]] = {
-        "mimic": mimic.load_mimic,
-        "eicu": eicu.load_eicu,
-        "reuters": text.load_reuters,
-        "news": text.load_news,
-        "cars": images.load_cars,
-        "birds": images.load_birds,
-        "act": har.load_act,
-    }
-    return loaders[name]
+    module, _, function = DATASETS[name].loader.partition(":")
+    loader: Callable[[Path, Progress], Dataset] = getattr(importlib.import_module(f"sweep.datasets.{module}"), function)
+    return loader
 
 
 def _origin(source: Path) -> str:

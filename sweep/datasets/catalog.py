@@ -23,6 +23,7 @@ class DatasetInfo:
     Attributes
     ----------
     title : one line for people.
+    loader : "module:function" below this package that reads the raw files; empty for what is embedded.
     n_examples, n_classes, n_features : as the loader gives them on the complete files (features
         before PCA); None where they depend on the version of the files that the user holds.
     train_size : training examples of the paper's splits; used as it is on the complete files.
@@ -51,6 +52,7 @@ class DatasetInfo:
     scaling: str = "minmax"
     embedded: bool = False
     download: Download | None = None
+    loader: str = ""
 
     def defaults(self, n_examples: int) -> dict[str, Any]:
         """Keyword arguments of `Dataset` that the catalog decides, for `n_examples` loaded examples."""
@@ -93,6 +95,7 @@ DATASETS: dict[str, DatasetInfo] = {
         embedded=True,
     ),
     "mimic": DatasetInfo(
+        loader="mimic:load_mimic",
         title="MIMIC-III hospital admissions by primary diagnosis",
         n_examples=None,
         n_classes=None,
@@ -107,6 +110,7 @@ DATASETS: dict[str, DatasetInfo] = {
         terms="PhysioNet credentialed access after training and a data use agreement (demo: ODbL 1.0)",
     ),
     "eicu": DatasetInfo(
+        loader="eicu:load_eicu",
         title="eICU intensive care stays by primary diagnosis",
         n_examples=None,
         n_classes=None,
@@ -121,6 +125,7 @@ DATASETS: dict[str, DatasetInfo] = {
         terms="PhysioNet credentialed access after training and a data use agreement (demo: ODbL 1.0)",
     ),
     "reuters": DatasetInfo(
+        loader="text:load_reuters",
         title="Reuters-21578 news stories with exactly one topic",
         n_examples=5931,
         n_classes=48,
@@ -134,6 +139,7 @@ DATASETS: dict[str, DatasetInfo] = {
         terms="research use; cite the Reuters-21578 distribution 1.0",
     ),
     "news": DatasetInfo(
+        loader="text:load_news",
         title="20 Newsgroups, sorted by date",
         n_examples=18846,
         n_classes=20,
@@ -154,6 +160,7 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
     ),
     "cars": DatasetInfo(
+        loader="images:load_cars",
         title="Stanford Cars by make, model and year",
         n_examples=16185,
         n_classes=196,
@@ -167,6 +174,7 @@ DATASETS: dict[str, DatasetInfo] = {
         terms="non-commercial research",
     ),
     "birds": DatasetInfo(
+        loader="images:load_birds",
         title="Caltech-UCSD Birds (CUB-200-2011) by species",
         n_examples=11788,
         n_classes=200,
@@ -181,6 +189,7 @@ DATASETS: dict[str, DatasetInfo] = {
         terms="non-commercial research and education",
     ),
     "act": DatasetInfo(
+        loader="har:load_act",
         title="six activities from smartphone sensors (UCI HAR)",
         n_examples=10299,
         n_classes=6,

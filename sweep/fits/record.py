@@ -69,8 +69,9 @@ class Place(_Part):
 class Scores(_Part):
     """Scores on the held-out part; None for a mean over no query.
 
-    `own` is a score function of the user's, `more` what the table of scores has beyond the fields here. `errors` holds standard errors of scores of which only a sample of the
-    queries was taken; `train_*` and `npv` (projection vectors) are of refits only.
+    `own` is a score function of the user's, `more` what the table of scores has beyond the fields here. `errors` holds
+    standard errors of scores of which only a sample of the queries was taken; `train_*` and `npv` (projection
+    vectors) are of refits only.
     """
 
     auc_all: float | None = None
