@@ -302,6 +302,7 @@ class Newton:
             history=state.history,
             weights=bound.part * dual.alpha,
             start=replace(dual, gamma=scale * p.gamma),
+            curve=bound.curve,
             reason="" if converged else self._reason(rounding, objective),
         )
 
@@ -309,11 +310,11 @@ class Newton:
         """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more."""
         p = self.p
         G = p.gradient(dual.alpha)
-        known = proven_bound(p, self.normal.problem, dual.alpha, G, dual.g, dual.U, dual.part)
+        known = proven_bound(p, self.normal, dual.alpha, G, dual.g, dual.U, dual.part)
         scale = max(abs(self.state.best.value), 0.01 * p.margin)
         if known.rounding > TUNING.reuse * self.tol * scale:
             fresh = p.point(dual.alpha, G)
-            bound = proven_bound(p, self.normal.problem, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
+            bound = proven_bound(p, self.normal, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
             if bound.value > known.value:
                 return fresh, bound
         return replace(dual, G=G), known
