@@ -26,7 +26,7 @@ from solvers.regularizers.spectral import Spectral
 UNIT = 2.0**-53
 PER_TERM = 64
 # F is measured against this share of the margin, its data part at M = 0, where it is itself smaller.
-_FLOOR = 0.01
+GAP_FLOOR = 0.01
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Solution:
     matrix : (D, D) the norm's dual, where the bound needs one.
     start : what a fit with another gamma on the same pairs can begin from.
     curve : what the weights prove at other gammas.
+    gradient_unit : what an eigenvalue of 1 in `start` is in the user's units.
     """
 
     M: Array
@@ -81,6 +82,7 @@ class Solution:
     start: DualPoint | None = None
     reason: str = ""
     curve: DualCurve | None = None
+    gradient_unit: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class DualCurve:
 
 def relative_gap(objective: float, bound: float, margin: float) -> float:
     """(F - D) / max(|F|, margin / 100): relative to F itself, or to its data part at M = 0 where F is near zero."""
-    return (objective - bound) / max(abs(objective), _FLOOR * margin)
+    return (objective - bound) / max(abs(objective), GAP_FLOOR * margin)
 
 
 class SpectralProblem:
