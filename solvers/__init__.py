@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solvers.convex.mdml import MDML
+    from solvers.convex.path import MDMLPath
     from solvers.methods import METHODS, make_method
     from solvers.other.euclidean import EUC
     from solvers.other.gmml import GMML
@@ -29,6 +30,7 @@ _HOME = {
     "LDML": "other.ldml",
     "LMNN": "other.lmnn",
     "MDML": "convex.mdml",
+    "MDMLPath": "convex.path",
     "METHODS": "methods",
     "MLEC": "other.mlec",
     "PDML": "projection.pdml",
@@ -47,6 +49,7 @@ __all__ = [
     "METHODS",
     "MLEC",
     "PDML",
+    "MDMLPath",
     "make_method",
     "retrieval_scores",
 ]

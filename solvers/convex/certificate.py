@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from solvers.backend import Array
-from solvers.convex.dual import SpectralProblem
+from solvers.backend import Array, to_numpy
+from solvers.convex.dual import PER_TERM, UNIT, DualCurve, SpectralProblem
+from solvers.convex.normal import NormalProblem
 from solvers.pairs import PairProblem
-
-_UNIT = 2.0**-53
-# Roundings of a single term, before it is summed up.
-_PER_TERM = 64
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,13 @@ class Bound:
     value : the bound, at the weights part alpha.
     part : how much of alpha proves it.
     rounding : how much of it was given up to rounding.
+    curve : the same for other gammas.
     """
 
     value: float
     part: float
     rounding: float
+    curve: DualCurve
 
 
 def gradient_error(p: SpectralProblem, problem: PairProblem, alpha: Array) -> float:
@@ -45,7 +44,7 @@ def gradient_error(p: SpectralProblem, problem: PairProblem, alpha: Array) -> fl
     squares = xp.vecdot(pairs.X, pairs.X)
     size = 2 * float(xp.sum(pairs.sums(alpha / m) * squares))
     degree = float(xp.max(pairs.sums(xp.ones_like(alpha))))
-    return _UNIT * ((n + _PER_TERM) * problem.similar_size + (n + degree + _PER_TERM) * size)
+    return UNIT * ((n + PER_TERM) * problem.similar_size + (n + degree + PER_TERM) * size)
 
 
 def decomposition_error(G: Array, g: Array, U: Array, *, p: SpectralProblem) -> tuple[float, float]:
@@ -54,33 +53,21 @@ def decomposition_error(G: Array, g: Array, U: Array, *, p: SpectralProblem) -> 
     size = float(xp.sum(xp.abs(g)))
     residual = G - (U * g[None, :]) @ xp.matrix_transpose(U)
     overlap = xp.matrix_transpose(U) @ U - xp.eye(d, dtype=G.dtype, device=p.backend.device)
-    absolute = _norm(residual, p) + (d + _PER_TERM) * _UNIT * 2 * size
-    return absolute, _norm(overlap, p) + (d + _PER_TERM) * _UNIT * d
+    absolute = _norm(residual, p) + (d + PER_TERM) * UNIT * 2 * size
+    return absolute, _norm(overlap, p) + (d + PER_TERM) * UNIT * d
 
 
 def proven_bound(
-    p: SpectralProblem, problem: PairProblem, alpha: Array, G: Array, g: Array, U: Array, part: float
+    p: SpectralProblem, normal: NormalProblem, alpha: Array, G: Array, g: Array, U: Array, part: float
 ) -> Bound:
-    """The bound at part alpha, given G(alpha) made in double precision and (about) its decomposition."""
-    xp, m = p.xp, len(p.pairs)
-    absolute, relative = decomposition_error(G, g, U, p=p)
-    lowered = xp.sort(g - relative * xp.abs(g) - absolute - gradient_error(p, problem, alpha))
-    plain = part * p.margin * float(xp.mean(alpha)) - p.conjugate(part * g)
-    value, part = max((_evaluated(p, alpha, lowered, s, m), s) for s in (part, p.best_part(alpha, lowered)[1]))
-    return Bound(value, part, plain - value)
-
-
-def _evaluated(p: SpectralProblem, alpha: Array, lowered: Array, part: float, m: int) -> float:
-    """The bound from lowered eigenvalues, less the rounding of the evaluation itself."""
+    """The bound at a part of alpha, given G(alpha) made in double precision and (about) its decomposition."""
     xp = p.xp
-    conjugate = p.conjugate(part * lowered)
-    y = -part * lowered / p.gamma
-    if not conjugate < float("inf"):
-        return -conjugate
-    x = p.penalty.maximizer(y, xp=xp)
-    size = p.gamma * float(xp.sum(xp.abs(x * y) + xp.abs(p.penalty.value(x, xp=xp))))
-    rise = part * p.margin * float(xp.mean(alpha))
-    return rise - conjugate - _UNIT * ((m + _PER_TERM) * rise + (lowered.shape[0] + _PER_TERM) * size)
+    absolute, relative = decomposition_error(G, g, U, p=p)
+    lowered = xp.sort(g - relative * xp.abs(g) - absolute - gradient_error(p, normal.problem, alpha))
+    plain = part * p.margin * float(xp.mean(alpha)) - p.conjugate(part * g)
+    curve = DualCurve(to_numpy(lowered), float(xp.mean(alpha)), len(p.pairs), p.penalty, normal.margin)
+    value, best = curve.at(normal.margin * p.gamma)
+    return Bound(value / normal.margin, best, plain - value / normal.margin, curve)
 
 
 def objective_rounding(p: SpectralProblem, problem: PairProblem, M: Array, values: Array) -> float:
@@ -91,8 +78,8 @@ def objective_rounding(p: SpectralProblem, problem: PairProblem, M: Array, value
     top = float(xp.max(values))
     penalty = p.gamma * float(xp.sum(xp.abs(p.penalty.value(values, xp=xp)))) if top > 0 else 0.0
     similar = float(xp.sum(xp.abs(p.C_S * M)))
-    own = (d + _PER_TERM) * (similar + reach / len(p.pairs) * top + penalty)
-    return _UNIT * (own + (n + _PER_TERM) * problem.similar_size * float(xp.sum(values)))
+    own = (d + PER_TERM) * (similar + reach / len(p.pairs) * top + penalty)
+    return UNIT * (own + (n + PER_TERM) * problem.similar_size * float(xp.sum(values)))
 
 
 def _norm(M: Array, p: SpectralProblem) -> float:

@@ -182,7 +182,7 @@ class Newton:
             if careful and gap > TUNING.centred * excess > 0:
                 metric = self.steps.metric(point, [(metric.level, metric.level)])
             self._record(point, metric)
-            self._lift(point, gap + excess)
+            self._lift(point, gap + excess, careful=careful)
             if self._reached() or self._spent() or metric.level == levels.final or failed > TUNING.patience:
                 return point
             slow = 0 if state.gap < 0.9 * before else slow + 1
@@ -198,13 +198,16 @@ class Newton:
                 up = 1 if careful else 2
                 most_sigma, most_tau = up * metric.target.sigma, up * metric.target.tau
 
-    def _lift(self, point: DualPoint, left: float) -> None:
-        """Try the part of the weights that promises the best bound, where it promises to close much of the gap."""
+    def _lift(self, point: DualPoint, left: float, *, careful: bool) -> None:
+        """Try the part of the weights that promises the best bound, where it promises to close (most of) the gap."""
         state, p = self.state, self.p
         if left > state.gap:
             return
         part, promise = self.steps.lift(point)
-        if state.best.value - promise < 0.5 * state.gap:
+        open_ = state.best.value - promise
+        if self._relative(state.best.value, promise) <= self.tol or (
+            careful and open_ < TUNING.worth_a_lift * state.gap
+        ):
             lifted = p.point(part * point.alpha, part * point.G + (1 - part) * p.C_S)
             if state.dual is None or lifted.value > state.dual.value:
                 state.dual, state.own = lifted, None
@@ -302,6 +305,8 @@ class Newton:
             history=state.history,
             weights=bound.part * dual.alpha,
             start=replace(dual, gamma=scale * p.gamma),
+            curve=bound.curve,
+            gradient_unit=normal.margin / normal.unit,
             reason="" if converged else self._reason(rounding, objective),
         )
 
@@ -309,11 +314,11 @@ class Newton:
         """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more."""
         p = self.p
         G = p.gradient(dual.alpha)
-        known = proven_bound(p, self.normal.problem, dual.alpha, G, dual.g, dual.U, dual.part)
+        known = proven_bound(p, self.normal, dual.alpha, G, dual.g, dual.U, dual.part)
         scale = max(abs(self.state.best.value), 0.01 * p.margin)
         if known.rounding > TUNING.reuse * self.tol * scale:
             fresh = p.point(dual.alpha, G)
-            bound = proven_bound(p, self.normal.problem, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
+            bound = proven_bound(p, self.normal, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
             if bound.value > known.value:
                 return fresh, bound
         return replace(dual, G=G), known

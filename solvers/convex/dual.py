@@ -14,13 +14,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from solvers.backend import Array, Backend, eigh
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
+
+from solvers.backend import Array, Backend, Namespace, eigh
 from solvers.convex.search import golden_section
 from solvers.pairs import PairProblem
 from solvers.regularizers.spectral import Spectral
 
+# Unit roundoff of double precision, and the roundings of a single term before it is summed up.
+UNIT = 2.0**-53
+PER_TERM = 64
 # F is measured against this share of the margin, its data part at M = 0, where it is itself smaller.
-_FLOOR = 0.01
+GAP_FLOOR = 0.01
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class Solution:
     weights : (m,) those that prove the bound, where the solver has them.
     matrix : (D, D) the norm's dual, where the bound needs one.
     start : what a fit with another gamma on the same pairs can begin from.
+    curve : what the weights prove at other gammas.
+    gradient_unit : what an eigenvalue of 1 in `start` is in the user's units.
     """
 
     M: Array
@@ -73,11 +81,52 @@ class Solution:
     matrix: Array | None = None
     start: DualPoint | None = None
     reason: str = ""
+    curve: DualCurve | None = None
+    gradient_unit: float = 1.0
+
+
+@dataclass(frozen=True)
+class DualCurve:
+    """What fixed weights prove at any gamma, from the eigenvalues of their G alone.
+
+    Attributes
+    ----------
+    lowered : (D,) eigenvalues of G, rising, less what rounding may have added; on the host.
+    rise : mean of the weights.
+    n_pairs : how many there are.
+    penalty, margin : of the problem in its own units, and what 1 is in the user's.
+    """
+
+    lowered: np.ndarray
+    rise: float
+    n_pairs: int
+    penalty: Spectral
+    margin: float
+
+    def at(self, gamma: float) -> tuple[float, float]:
+        """The highest bound for a gamma, and the part of the weights that proves it."""
+        own = gamma / self.margin
+        _, part = best_part(self.penalty, own, self.rise, self.lowered, xp=numpy_namespace)
+        both = ((self.value(own, s), s) for s in (part, 1.0))
+        value, part = max(both)
+        return self.margin * value, part
+
+    def value(self, gamma: float, part: float) -> float:
+        """The bound in the problem's units, less the rounding of its own evaluation."""
+        xp, d = numpy_namespace, self.lowered.shape[0]
+        total = conjugate(self.penalty, gamma, part * self.lowered, xp=xp)
+        if not math.isfinite(total):
+            return -math.inf
+        y = -part * self.lowered / gamma
+        x = self.penalty.maximizer(y, xp=xp)
+        size = gamma * float(np.sum(np.abs(x * y) + np.abs(self.penalty.value(x, xp=xp))))
+        rise = part * self.rise
+        return rise - total - UNIT * ((self.n_pairs + PER_TERM) * rise + (d + PER_TERM) * size)
 
 
 def relative_gap(objective: float, bound: float, margin: float) -> float:
     """(F - D) / max(|F|, margin / 100): relative to F itself, or to its data part at M = 0 where F is near zero."""
-    return (objective - bound) / max(abs(objective), _FLOOR * margin)
+    return (objective - bound) / max(abs(objective), GAP_FLOOR * margin)
 
 
 class SpectralProblem:
@@ -115,23 +164,11 @@ class SpectralProblem:
 
     def conjugate(self, g: Array) -> float:
         """gamma sum_i h*(-g_i / gamma), infinite outside its domain."""
-        xp, y = self.xp, -g / self.gamma
-        if float(y[0]) >= self.penalty.dual_limit:
-            return math.inf
-        x = self.penalty.maximizer(y, xp=xp)
-        return self.gamma * float(xp.sum(x * y - self.penalty.value(x, xp=xp)))
+        return conjugate(self.penalty, self.gamma, g, xp=self.xp)
 
     def best_part(self, alpha: Array, g: Array) -> tuple[float, float]:
-        """The highest bound s margin mean(alpha) - gamma sum_i h*(-s g_i / gamma) for s in [0, 1], and s.
-
-        It is concave in s, and at s = 0 it is the least of gamma Omega.
-        """
-        rise, most = self.margin * float(self.xp.mean(alpha)), 1.0
-        steepest = -float(g[0])
-        if steepest > 0 and steepest / self.gamma >= self.penalty.dual_limit:
-            most = 0.999 * self.gamma * self.penalty.dual_limit / steepest
-        s = golden_section(lambda s: self.conjugate(s * g) - s * rise, 0.0, most, 30)
-        return max((s * rise - self.conjugate(s * g), s) for s in (0.0, s, most))
+        """The highest bound that a part of alpha proves, and the part."""
+        return best_part(self.penalty, self.gamma, self.margin * float(self.xp.mean(alpha)), g, xp=self.xp)
 
     def gradient(self, alpha: Array) -> Array:
         """G(alpha)."""
@@ -160,3 +197,24 @@ class SpectralProblem:
         if factor.shape[1] == 0:
             return self.xp.zeros((len(self.pairs),), dtype=factor.dtype, device=self.backend.device)
         return self.pairs.projected_distances(self.pairs.X @ factor)
+
+
+def conjugate(penalty: Spectral, gamma: float, g: Array, *, xp: Namespace) -> float:
+    """gamma sum_i h*(-g_i / gamma) for rising g, infinite outside its domain."""
+    y = -g / gamma
+    if float(y[0]) >= penalty.dual_limit:
+        return math.inf
+    x = penalty.maximizer(y, xp=xp)
+    return gamma * float(xp.sum(x * y - penalty.value(x, xp=xp)))
+
+
+def best_part(penalty: Spectral, gamma: float, rise: float, g: Array, *, xp: Namespace) -> tuple[float, float]:
+    """The highest bound s rise - gamma sum_i h*(-s g_i / gamma) for s in [0, 1], and s.
+
+    `rise` is margin mean(alpha). The bound is concave in s; at s = 0 it is the least of gamma Omega.
+    """
+    most, steepest = 1.0, -float(g[0])
+    if steepest > 0 and steepest / gamma >= penalty.dual_limit:
+        most = 0.999 * gamma * penalty.dual_limit / steepest
+    s = golden_section(lambda s: conjugate(penalty, gamma, s * g, xp=xp) - s * rise, 0.0, most, 30)
+    return max((s * rise - conjugate(penalty, gamma, s * g, xp=xp), s) for s in (0.0, s, most))

@@ -129,9 +129,21 @@ class MDML(MetricLearner):
 
         `init` is a fit, a path (`MDMLPath`) or the weights of one on the same pairs to start from.
         """
+        problem, backend, kind, like = self._problem_from_labels(X, y)
+        return self._solve(problem, init, backend, like=like, kind=kind)
+
+    def fit_pairs(self, X: Any, similar: Any, dissimilar: Any, *, init: Any = None) -> MDML:
+        """Learn from exactly these pairs: two (m, 2) integer arrays of row indices of X.
+
+        Or, as in metric-learn, `fit_pairs(X, pairs, y)`: one such array, and y (m,) of +1 (similar) and -1.
+        """
+        problem, backend, kind, like = self._problem_from_pairs(X, similar, dissimilar)
+        return self._solve(problem, init, backend, like=like, kind=kind)
+
+    def _problem_from_labels(self, X: Any, y: Any) -> tuple[PairProblem, Backend, Any, Any]:
+        """The problem on centred points in double precision, its backend, the data's precision, the data."""
         self._check_parameters()
         points, labels, backend = self._validate_fit(X, y)
-        seed = seed_from(self.random_state)
         points, exact = centred(points, backend)
         problem = problem_from_labels(
             points,
@@ -139,28 +151,25 @@ class MDML(MetricLearner):
             n_pairs=self.n_pairs,
             margin=self.margin,
             oversample=self.oversample,
-            rng=np.random.default_rng(seed),
+            rng=np.random.default_rng(seed_from(self.random_state)),
             backend=exact,
         )
-        return self._solve(problem, init, seed, exact, like=X, kind=backend.dtype)
+        return problem, exact, backend.dtype, X
 
-    def fit_pairs(self, X: Any, similar: Any, dissimilar: Any, *, init: Any = None) -> MDML:
-        """Learn from exactly these pairs: two (m, 2) integer arrays of row indices of X.
-
-        Or, as in metric-learn, `fit_pairs(X, pairs, y)`: one such array, and y (m,) of +1 (similar) and -1.
-        """
+    def _problem_from_pairs(self, X: Any, similar: Any, dissimilar: Any) -> tuple[PairProblem, Backend, Any, Any]:
         self._check_parameters()
         points, backend = self._validate_points(X, reset=True)
         points, exact = centred(points, backend)
-        problem = problem_from_pairs(points, to_numpy(similar), to_numpy(dissimilar), margin=self.margin, backend=exact)
-        return self._solve(problem, init, seed_from(self.random_state), exact, like=X, kind=backend.dtype)
+        pairs = to_numpy(similar), to_numpy(dissimilar)
+        problem = problem_from_pairs(points, *pairs, margin=self.margin, backend=exact)
+        return problem, exact, backend.dtype, X
 
     def get_mahalanobis_matrix(self) -> Array:
         """M (D, D), exact: also what lies below `rank_tol`, and in double precision whatever X was in."""
         super().get_mahalanobis_matrix()
         return self._M
 
-    def _solve(self, problem: PairProblem, init: Any, seed: int, backend: Backend, *, like: Any, kind: Any) -> MDML:
+    def _solve(self, problem: PairProblem, init: Any, backend: Backend, *, like: Any, kind: Any) -> MDML:
         gamma = 0.0 if self.regularizer in ("none", "drop") else float(self.gamma)
         if self.algorithm == "paper" or self.regularizer == "drop":
             solution = solve_published(
@@ -171,17 +180,19 @@ class MDML(MetricLearner):
                 max_iter=self.max_iter or _PUBLISHED_STEPS,
                 start=_metric_of(init, backend),
                 drop=float(self.gamma) if self.regularizer == "drop" else 0.0,
-                rng=np.random.default_rng([seed, 2]),
+                rng=np.random.default_rng([seed_from(self.random_state), 2]),
                 backend=backend,
             )
         else:
             penalty = self._penalty() if gamma > 0 else make_regularizer("none")
             solver = solver_for(penalty, self.regularizer)
             solution = solver.solve(problem, penalty, gamma, self, init, backend)
-        self._keep(solution, problem, backend, like=like, kind=kind)
+        self._keep(solution, problem.n_similar, len(problem.dissimilar), backend, like=like, kind=kind)
         return self
 
-    def _keep(self, solution: Solution, problem: PairProblem, backend: Backend, *, like: Any, kind: Any) -> None:
+    def _keep(
+        self, solution: Solution, n_similar: int, n_dissimilar: int, backend: Backend, *, like: Any, kind: Any
+    ) -> None:
         """Store what was found, on the host if the data came from there; the factor in the data's precision."""
         L = factor_from_eigenpairs(
             solution.eigenvalues,
@@ -200,7 +211,7 @@ class MDML(MetricLearner):
         self.exact_rank_ = int(np.sum(spectrum > spectrum.size * np.finfo(np.float64).eps * spectrum.max()))
         self.objective_, self.dual_objective_ = solution.objective, solution.dual_objective
         self.n_iter_, self.n_eigh_, self.history_ = solution.n_iter, solution.n_eigh, solution.history
-        self.n_similar_, self.n_dissimilar_ = problem.n_similar, len(problem.dissimilar)
+        self.n_similar_, self.n_dissimilar_ = n_similar, n_dissimilar
         self.converged_, self.relative_gap_ = solution.converged, None
         if solution.dual_objective is None:
             return
@@ -290,13 +301,15 @@ SOLVERS = (
 
 
 def _metric_of(init: Any, backend: Backend) -> Array | None:
-    return backend.asarray(init.get_mahalanobis_matrix()) if isinstance(init, MDML) else None
+    if isinstance(init, MDML):
+        return backend.asarray(init.get_mahalanobis_matrix())
+    return init if getattr(init, "ndim", 0) == 2 else None
 
 
 def _dual_start(init: Any, gamma: float, problem: PairProblem, backend: Backend) -> DualPoint | Array | None:
     """Another fit's dual point or weights for these pairs, else those that its metric suggests."""
-    if init is None:
-        return None
+    if init is None or isinstance(init, DualPoint):
+        return init
     m, xp = len(problem.dissimilar), backend.xp
     if hasattr(init, "at"):
         init = init.at(min(max(gamma, init.gamma_min), init.gamma_max))

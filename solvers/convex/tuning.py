@@ -44,6 +44,12 @@ class Tuning:
     shorter : how often a step is shortened by `shortening` before it is tried.
     sample : the box model's Newton system is solved on at most so many pairs and extended to the others. Seconds.
     damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts.
+    worth_a_lift : on the careful path, a part of the weights is tried where it promises to leave this share of the gap.
+    knot_tol : a path's knots are solved to this share of its tolerance. Counts of `bench_path.py`, as the next three.
+    proofs : gammas between two knots at which their weights are tried.
+    reach_step : ratio of the gammas at which a knot's reach is tried.
+    first_ratio, most_ratio : of one knot to the next: a step of the solver's own path goes about as far.
+    nearby : around a knot, gammas over its own whose metrics its decomposition gives.
     reuse : share of the tolerance that the rounding of a decomposition at hand may cost before a fresh one is made.
     """
 
@@ -76,7 +82,14 @@ class Tuning:
     sample: int = 3000
     damping: float = 0.3
     damping_factor: float = 6.0
+    worth_a_lift: float = 0.2
     reuse: float = 0.05
+    knot_tol: float = 0.4
+    proofs: int = 5
+    reach_step: float = 1.5
+    first_ratio: float = 3.0
+    most_ratio: float = 4.0
+    nearby: tuple[float, ...] = (0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.3, 1.8)
 
 
 TUNING = Tuning()
