@@ -199,7 +199,8 @@ class Ledger:
         try:
             self._insert(fits, [row], meanwhile=lambda: self._pending.keep(row))
         except LedgerError as error:
-            raise LedgerError(f"cannot keep the result of {spec.label}: {error}") from None
+            later = "; it waits in the home, and the next run commits it" if self._pending.holds(spec.key) else ""
+            raise LedgerError(f"cannot keep the result of {spec.label}: {error}{later}") from None
         self._pending.drop(spec.key)
 
     def commit_all(self, finished: Iterable[tuple[FitSpec, FitRecord]]) -> None:

@@ -22,6 +22,9 @@ class Pending:
         if self._folder is not None:
             write_atomically(self._folder / f"{row['key']}.json", json.dumps(row).encode())
 
+    def holds(self, key: str) -> bool:
+        return self._folder is not None and (self._folder / f"{key}.json").exists()
+
     def drop(self, key: str) -> None:
         if self._folder is not None:
             (self._folder / f"{key}.json").unlink(missing_ok=True)

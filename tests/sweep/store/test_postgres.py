@@ -69,6 +69,7 @@ def test_a_result_that_cannot_be_committed_waits_for_the_next_run(
     finally:
         server.start()
     assert "\n" not in str(caught.value)
+    assert "the next run commits it" in str(caught.value)
     assert PASSWORD not in str(caught.value)
     notes: list[str] = []
     again = open_ledger(postgres, home, notes.append)
