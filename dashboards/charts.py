@@ -27,7 +27,7 @@ DATASET_COLOURS = ("#2f6fde", "#d9480f", "#0b8a4b", "#8a4fd0", "#a87b00", "#0b8f
 DATASETS = 4
 # More methods than this cannot be told apart by colour: the rest is grey until the reader points at it.
 FOREGROUND = 8
-_POINTS = 80  # of a curve; more cannot be told apart on a screen
+_POINTS = 50  # of a curve; more cannot be told apart on a screen
 
 
 def _spread(index: int) -> str:

@@ -23,7 +23,7 @@ from dashboards.records import Arrays, SweepRecords, in_order
 from solvers.methods import PAIRS
 
 _SEGMENTS = 1000  # of the timeline; more cannot be told apart
-_TRIALS = 1000  # lines of the parallel coordinates
+_TRIALS = 400  # lines of the parallel coordinates
 
 
 def seconds_figure(seconds: pd.DataFrame) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
@@ -26,6 +26,7 @@ from sweep.store.ledger import Ledger
 
 _SHOWN_FAILURES = 50
 _SHOWN_DIFFERENCES = 10  # more are folded
+_SHOWN_METHODS = 12  # of each dataset, compared with one another in the page
 
 
 def write_report(
@@ -143,17 +144,26 @@ def _differences_table(sweep: SweepRecords, differences: pd.DataFrame) -> Table:
     four, chance = (lambda v: f"{v:.4f}"), (lambda v: f"{v:.3f}")
     write = {"difference": lambda v: f"{v:+.4f}", "s.e.": four, "95 % ±": four}
     write |= dict.fromkeys(("P(first better)", "P(equal)", "P(second better)"), chance)
-    return plain_table(
+    frame = differences.set_index("dataset").rename(columns=names)
+    best = {dataset: sweep.ranked(dataset)[:_SHOWN_METHODS] for dataset in sweep.datasets}
+    shown = [second in best[dataset] for dataset, second in zip(frame.index, frame["second"], strict=True)]
+    table = plain_table(
         "differences",
         f"Differences in {sweep.score_title} between any two methods",
         "First minus second, the better one first. p: corrected resampled t-test (Nadeau, Bengio) over the test parts "
         "of the splits, or over the tuning folds where there is one split, which flatters the method with more "
         "settings to choose from; p (Holm) allows for all pairs of the dataset. P: Bayesian correlated t-test; equal "
-        f"means closer than {ROPE:g}.",
-        differences.set_index("dataset").rename(columns=names),
+        f"means closer than {ROPE:g}."
+        + (
+            ""
+            if all(shown)
+            else f" Here for the {_SHOWN_METHODS} best methods; the CSV file has all {len(frame)} pairs."
+        ),
+        frame[shown],
         write,
-        folded=len(differences) > _SHOWN_DIFFERENCES,
+        folded=sum(shown) > _SHOWN_DIFFERENCES,
     )
+    return replace(table, frame=frame)
 
 
 def _cost(sweep: SweepRecords, price: float | None) -> Section:

@@ -167,7 +167,8 @@ def _series(drawn: tuple[Series, np.ndarray | None], x_scale: Scale, y_scale: Sc
     elif series.kind == "points":
         inner = _points(series, x, y, x_scale)
     else:
-        marker = "" if series.kind == "segments" or len(x) > 30 or series.faint else _dots(series, x, y)
+        plain = series.kind == "segments" or series.faint or series.background or len(x) > 30
+        marker = "" if plain else _dots(series, x, y)
         dash = ' stroke-dasharray="5 3"' if series.dashed and series.kind == "line" else ""
         kind = "l w" if series.kind == "segments" else "l"
         inner = f'<path class="{kind}" d="{_path(zip(x, y, strict=True))}"{dash}/>{marker}'

@@ -16,8 +16,8 @@ EMPTY = ""
 class Table:
     """Values for programs, the same as text for people, and which cells stand out.
 
-    `frame` and `text` share their rows. Columns of `text` are tuples, (dataset, quantity, source), or one name. An
-    empty text is a figure that does not exist.
+    `frame` may have more rows than `text`, which people have to read. Columns of `text` are tuples, (dataset, quantity,
+    source), or one name. An empty text is a figure that does not exist.
 
     Attributes
     ----------
