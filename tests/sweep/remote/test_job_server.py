@@ -139,6 +139,7 @@ def test_the_users_own_code_runs_where_it_is_not_installed(place: Place) -> None
     assert {fit["key"]: fit["auc_all"] for fit in fits} == scores
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_stopped_goes_on(place: Place) -> None:
     def jobs() -> list[dict[str, Any]]:
         return list(json.loads(place.sweep("status", "stopped", "--address", place.url, "--json").stdout))
