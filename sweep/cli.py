@@ -29,7 +29,8 @@ from sweep.commands import (
     submit,
     ui,
 )
-from sweep.errors import UserError, one_line
+from sweep.errors import UserError, first_line, one_line
+from sweep.urls import redact
 
 # In the order in which a newcomer meets them.
 COMMANDS = (
@@ -56,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exits.DONE
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
-        _say(f"sweep: {what}{error.strerror or error}; check the path, its permissions and the room on the disk")
+        _say(
+            one_line(f"sweep: {what}{error.strerror or error}")
+            + "; check the path, its permissions and the room on the disk"
+        )
         return exits.USER_ERROR
     except Exception as error:
         _say(_defect(error))
@@ -80,10 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
 def _defect(error: Exception) -> str:
     """A line for a defect of ours, with the place of its traceback."""
     with tempfile.NamedTemporaryFile("w", prefix="sweep-defect-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
-    text = str(error).splitlines()
+        file.write(redact("".join(traceback.format_exception(error))))
     return (
-        f"sweep: a defect of ours: {type(error).__name__}: {text[0][:200] if text else ''}; "
+        f"sweep: a defect of ours: {first_line(error)[:200]}; "
         f"the traceback is in {file.name}, please report it with what you typed. Everything finished is kept"
     )
 

@@ -50,8 +50,12 @@ def redacted(url: str) -> str:
 
 def origin(url: str) -> str:
     """Scheme, host and port alone, for a URL whose path is the secret, as a webhook's is."""
-    scheme, _, rest = redacted(url).partition("://")
-    return f"{scheme}://{re.split('[/?]', rest, maxsplit=1)[0]}"
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url if url.startswith("$") else _MASK
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    # An @ further on may end a password, or stand in the path: either way nothing here is known to be the host.
+    return f"{scheme}://{_MASK if '@' in rest[len(authority) :] else authority.rpartition('@')[2]}"
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

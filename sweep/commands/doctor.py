@@ -23,17 +23,20 @@ def register(commands: Any) -> None:
 
 def run(options: Namespace) -> int:
     """Examine every node of a cluster; exit code 1 if something is wrong."""
-    from sweep.remote.doctor import find_problems, look, node_rows
+    from sweep.remote.doctor import find_problems, home_problems, look, node_rows
+    from sweep.remote.home_facts import home_facts
     from sweep.studies.sweepfile import load_spec
 
     tracking = load_spec(options.spec).tracking.model_dump() if options.spec else {}
     urls = {name: url for name, url in tracking.items() if url and "://" in url}
+    home = home_facts(options.home)
     nodes = look(options.address, gpus=options.gpus, wait=options.wait, urls=urls)
-    problems = [vars(problem) for problem in find_problems(nodes, options.gpus)]
+    problems = [vars(problem) for problem in [*home_problems(home), *find_problems(nodes, options.gpus)]]
     if options.json:
-        print_json({"nodes": [vars(node) for node in nodes], "problems": problems})
+        print_json({"home": vars(home), "nodes": [vars(node) for node in nodes], "problems": problems})
     else:
         print_table(node_rows(nodes), title="nodes")
+        say(f"home: {home.folder}, on {home.filesystem}: {home.consequence}")
         if problems:
             print_table(problems, title="problems")
         else:

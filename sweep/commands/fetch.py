@@ -25,7 +25,7 @@ def run(options: Namespace) -> int:
 
     home = Home(options.home)
     with job_server(options.address, options.cluster) as client:
-        names = fetch(client, home, options.remote_home)
-    record_in_mlflow(home, names)
-    say(f"{options.home}: {', '.join(names) or home.ledger_setting}")
+        done = fetch(client, home, options.remote_home, say)
+    record_in_mlflow(home, done.sweeps, say)
+    say(f"{options.home}: {', '.join(done.sweeps) or 'no sweeps'}: {done.fits} fits came, {done.known} were here")
     return exits.DONE

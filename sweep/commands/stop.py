@@ -22,7 +22,8 @@ def register(commands: Any) -> None:
 def run(options: Namespace) -> int:
     """Ask the driver of a home, or the job on a cluster, to end."""
     if options.address or options.cluster:
-        from sweep.remote.jobs import job_server, stop_job
+        from sweep.remote.errands import stop_job
+        from sweep.remote.jobs import job_server
 
         with job_server(options.address, options.cluster) as client:
             say(stop_job(client, options.name))

@@ -50,8 +50,8 @@ def run(options: Namespace) -> int:
         code = exit_code(client, job)
         if code == exits.USER_ERROR:
             return code
-        names = fetch(client, home, options.remote_home)
-    record_in_mlflow(home, names)
+        done = fetch(client, home, options.remote_home, say)
+    record_in_mlflow(home, done.sweeps, say)
     if options.json:
         print_sweep(source.spec.name, open_run(source.spec.name, options.home).rows, as_json=True)
     else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import urllib.request
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any
 
 from sweep.studies.spec import Notify
+from sweep.urls import expanded
 
 _SECONDS = 10
 
@@ -21,7 +22,7 @@ def notify(hook: Notify | None, event: str, facts: Mapping[str, Any], note: Call
     """
     if hook is None or event not in hook.on:
         return
-    url = os.path.expandvars(hook.url)
+    url = expanded(hook.url)
     if not url.startswith(("http://", "https://")):
         note("notify.url: expected an http(s) URL, or a $VARIABLE that holds one; nobody was told")
         return
@@ -30,5 +31,5 @@ def notify(hook: Notify | None, event: str, facts: Mapping[str, Any], note: Call
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS):
             pass
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         note(f"notify: the hook did not take the news ({type(error).__name__}); the sweep is not touched by it")

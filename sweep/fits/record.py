@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from solvers.scores import SCORES
 
@@ -26,7 +26,7 @@ class _Part:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """From a mapping read from JSON; what this version does not know is left out."""
-        known = _names(cls)
+        known = _names(cast(Any, cls))
         return cls(**{name: value for name, value in values.items() if name in known})
 
 

@@ -159,16 +159,6 @@ def sweep_jobs(client: Any, name: str | None = None) -> list[Any]:
     return sorted(jobs, key=lambda job: job.start_time or 0)
 
 
-def stop_job(client: Any, name: str) -> str:
-    """Ask the running job of a sweep to end; what it has finished is kept. Returns a line that says so."""
-    running = [job for job in sweep_jobs(client, name) if job.status not in _ENDED]
-    if not running:
-        raise UserError(f"{name}: no job of this sweep runs on the cluster; `sweep status` with its address lists them")
-    for job in running:
-        client.stop_job(job.submission_id)
-    return f"{name}: {running[-1].submission_id} was asked to stop; what it has finished is kept"
-
-
 def job_rows(client: Any, name: str | None) -> list[dict[str, Any]]:
     """One row per job for `sweep status --address`."""
     rows = []

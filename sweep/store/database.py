@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 from sweep.errors import UserError
 from sweep.store.faults import LedgerError, is_damage, may_pass, said
 from sweep.store.filesystem import filesystem_of
+from sweep.urls import redacted
 
 T = TypeVar("T")
 
@@ -152,8 +153,10 @@ def parse_url(url: str) -> sqlalchemy.URL:
 
 def public_url(url: sqlalchemy.URL, fields: frozenset[str] = _PUBLIC) -> str:
     """A URL rebuilt from the parts that say where: a password may stand in any other."""
-    query = {name: value for name, value in url.query.items() if name in fields}
-    return str(sqlalchemy.URL.create(url.drivername, host=url.host, port=url.port, database=url.database, query=query))
+    # Of a password with an @ in it SQLAlchemy takes the rest for the host: what is shown is cut out of the whole.
+    place, _, query = redacted(url.render_as_string(hide_password=False)).partition("?")
+    kept = [part for part in query.split("&") if part.partition("=")[0] in fields]
+    return f"{place}?{'&'.join(kept)}" if kept else place
 
 
 def server_database(url: sqlalchemy.URL, note: Callable[[str], None] = nothing, *, readonly: bool = False) -> Database:

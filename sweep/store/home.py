@@ -24,6 +24,7 @@ import numpy as np
 
 from sweep.errors import UserError
 from sweep.store.filesystem import filesystem_of
+from sweep.urls import expanded, redacted
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,7 @@ class Home:
         if setting == "sqlite":
             (self.folder / "ledger.url").unlink(missing_ok=True)
             return
-        from sweep.store.database import parse_url, public_url  # not needed by those who only look for files
-
-        place = public_url(parse_url(os.path.expandvars(setting)))
-        write_atomically(self.folder / "ledger.url", place.encode())
+        write_atomically(self.folder / "ledger.url", redacted(expanded(setting)).encode())
 
     @property
     def mlflow_path(self) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +33,7 @@ from sweep.store.repair import repair, suspect_mark
 from sweep.store.rows import Failure, failure_row, fit_row, is_intact, record_of, scored_by, spec_of
 from sweep.store.tables import failures, fits, insert_new, insert_or_update, members, meta, mlflow_runs, sweeps
 from sweep.store.viewing import view_server, view_sqlite
+from sweep.urls import expanded
 
 _BATCH = 1000
 _FITS_OF_SWEEP = select(fits).join(members, members.c.key == fits.c.key)
@@ -395,7 +395,7 @@ def open_ledger(setting: str, home: Home, note: Callable[[str], None] = nothing)
     home.create()
     pending = Pending(home.pending)
     if setting != "sqlite":
-        ledger = Ledger(os.path.expandvars(setting), home_id=home.id, note=note, pending=pending)
+        ledger = Ledger(expanded(setting), home_id=home.id, note=note, pending=pending)
     else:
         repair(home.ledger_path, note)
         ledger = Ledger(home.ledger_url, home_id=home.id, note=note, pending=pending)
@@ -411,7 +411,7 @@ def view_ledger(setting: str, home: Home, note: Callable[[str], None] = nothing)
     if setting == "sqlite":
         return Ledger(view_sqlite(home.ledger_path), home_id=home.id, note=note)
     # What a home remembers may have come from elsewhere: it is never expanded, a user's own sweep file is.
-    url = setting if setting == home.ledger_setting else os.path.expandvars(setting)
+    url = setting if setting == home.ledger_setting else expanded(setting)
     return Ledger(view_server(url, note), home_id=home.id, note=note)
 
 

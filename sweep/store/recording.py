@@ -6,19 +6,18 @@ The ledger alone says what is true; runs that are not, any more, are removed whe
 from __future__ import annotations
 
 import io
-import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
 from sweep.errors import first_line
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
+from sweep.urls import expanded, redacted
 
 if TYPE_CHECKING:
     from sweep.store.mlflow_store import MlflowStore, Pictures, Present
@@ -40,7 +39,7 @@ class Recorder:
     ) -> None:
         self.sweep, self.home, self.ledger, self._note, self._pictures = sweep, home, ledger, note, pictures
         self._local = tracking == "sqlite"
-        self.uri = home.mlflow_url if self._local else os.path.expandvars(tracking)
+        self.uri = home.mlflow_url if self._local else expanded(tracking)
         self._artifacts = artifacts or (home.mlflow_artifacts.as_uri() if self._local else None)
         self._said: set[str] = set()
         self._store: MlflowStore | None = None
@@ -86,7 +85,7 @@ class Recorder:
                 self.sync(complete=complete)
         except Exception as error:  # whatever MLflow, its store or the network raises
             self._say(
-                f"MLflow at {shown_uri(self.uri)} cannot be reached ({scrubbed(first_line(error), self.uri)[:160]}); "
+                f"MLflow at {redacted(self.uri)} cannot be reached ({first_line(error)[:160]}); "
                 "the sweep goes on, and `sweep run` again will record what is missing"
             )
             return False
@@ -189,19 +188,3 @@ class Recorder:
         if message not in self._said:
             self._note(message)
         self._said.add(message)
-
-
-def shown_uri(uri: str) -> str:
-    """Where a tracking store is, rebuilt from the parts that hold no secret."""
-    parts = urlsplit(uri)
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
-
-
-def scrubbed(text: str, uri: str) -> str:
-    """A text without the secrets that stand in a URI."""
-    parts = urlsplit(uri)
-    secrets = [parts.password, parts.username, parts.query, *(value for _, value in parse_qsl(parts.query))]
-    for secret in sorted({s for given in secrets if given for s in (given, unquote(given))}, key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text

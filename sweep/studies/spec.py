@@ -19,7 +19,7 @@ from sweep.code import entry_points
 from sweep.datasets.choice import DatasetChoice
 from sweep.errors import nearest
 from sweep.fits.trials import Select, Value
-from sweep.urls import redacted
+from sweep.urls import has_secret, origin, redacted
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
@@ -145,6 +145,13 @@ class Tracking(Part):
     ledger: str = "sqlite"
     artifacts: str | None = None
 
+    @field_validator("artifacts")
+    @classmethod
+    def _may_be_stored(cls, place: str | None) -> str | None:
+        if place and has_secret(place):
+            raise ValueError("MLflow stores and shows this place, so it must not hold a password; use the environment")
+        return place
+
 
 class Notify(Part):
     """One POST of a small JSON when the sweep ends."""
@@ -240,7 +247,7 @@ class SweepSpec(Part):
             storage = values["search"]["optuna"]["storage"]
             values["search"]["optuna"]["storage"] = storage and redacted(storage)
         if values["notify"]:
-            values["notify"]["url"] = redacted(values["notify"]["url"])
+            values["notify"]["url"] = origin(values["notify"]["url"])  # the path is the secret of a webhook
         return values
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from sweep.errors import UserError, nearest
 from sweep.methods import matching_methods, unknown_method
 from sweep.studies.spec import NAME_PATTERN, SweepSpec
+from sweep.urls import hide
 
 _MOST_BYTES = 2**20
 _DEEPEST = 20
@@ -80,6 +81,7 @@ def parse_spec(text: str, where: str) -> SweepSpec:
 
 def validated(values: Mapping[Any, Any], where: str, document: yaml.Node | None = None) -> SweepSpec:
     """A spec from plain values, as a sweep file or a Python caller gives them."""
+    hide(dict(values))  # before anything can go wrong with them and be shown
     try:
         return SweepSpec.model_validate(values)
     except ValidationError as error:

@@ -55,7 +55,7 @@ def exact_objective(model: MDML, X: np.ndarray, y: np.ndarray, M: np.ndarray) ->
 @pytest.mark.parametrize("regularizer", CERTIFIED)
 def test_objective_is_its_definition_and_the_bound_is_below(regularizer: str) -> None:
     X, y = data(n=60)
-    tol = 1e-3 if regularizer in NEWTON else 5e-3  # the accelerated method's tail is long
+    tol = 1e-3
     model = MDML(regularizer, gamma=0.05, tol=tol, n_pairs=10**6, random_state=0).fit(X, y)
     M = model.get_mahalanobis_matrix()
     assert model.objective_ == pytest.approx(exact_objective(model, X, y, M), rel=1e-9, abs=1e-9)
@@ -178,7 +178,7 @@ def test_backends_agree_and_keep_dtype_and_device(regularizer: str, arrays: Arra
 
     X, y = data(n=40)
     X = X[:, :6]
-    # The accelerated method's tail is long, and array-api-strict slow: a looser tolerance for those two.
+    # The method of multipliers takes many steps, and array-api-strict is slow: a looser tolerance for those two.
     tol = 1e-3 if regularizer in ("tr", "l1") else 1e-5
     settings: dict[str, Any] = {"gamma": 0.1, "tol": tol, "n_pairs": 100, "random_state": 0}
     expected = MDML(regularizer, device="cpu", **settings).fit(X, y)

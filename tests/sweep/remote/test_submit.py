@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import contextlib
+import socket
 import subprocess
 import sys
-import tarfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from sweep.cli import main
+from sweep.code import bundle
+from sweep.engine.cluster import connect
 from sweep.errors import UserError
-from sweep.remote.fetch import _unpack, merge, record_in_mlflow
+from sweep.remote.errands import stop_job
+from sweep.remote.head import ASKED
 from sweep.remote.jobs import exit_code, follow, job_server
-from sweep.remote.submit import entrypoint, refuse_credentials, stage, submission_id, submit
+from sweep.remote.staging import refuse_credentials, stage
+from sweep.remote.submit import entrypoint, submission_id, submit
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
-from sweep.studies.spec import load_spec
+from sweep.studies.sweepfile import load_spec
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +49,7 @@ def test_the_same_sweep_has_the_same_id_wherever_its_files_are(sweep_file: Any, 
         data = tmp_path / folder / "x.npz"
         data.parent.mkdir()
         data.write_bytes(b"the same bytes")
-        ids.append(submission_id(load_spec(str(sweep_file(datasets=[str(data)])))))
+        ids.append(submission_id(load_spec(str(sweep_file(datasets=[str(data)]))), {}))
     assert ids[0] == ids[1]
     assert ids[0].startswith("sweep-tiny-")
 
@@ -52,10 +57,10 @@ def test_the_same_sweep_has_the_same_id_wherever_its_files_are(sweep_file: Any, 
 def test_another_content_is_another_id(sweep_file: Any, tmp_path: Path) -> None:
     data = tmp_path / "x.npz"
     data.write_bytes(b"one")
-    ids = {submission_id(load_spec(str(sweep_file(datasets=[str(data)]))))}
+    ids = {submission_id(load_spec(str(sweep_file(datasets=[str(data)]))), {})}
     data.write_bytes(b"two")
-    ids.add(submission_id(load_spec(str(sweep_file(datasets=[str(data)])))))
-    ids |= {submission_id(load_spec(str(sweep_file(seed=seed)))) for seed in (0, 1)}
+    ids.add(submission_id(load_spec(str(sweep_file(datasets=[str(data)]))), {}))
+    ids |= {submission_id(load_spec(str(sweep_file(seed=seed))), {}) for seed in (0, 1)}
     assert len(ids) == 4
 
 
@@ -66,10 +71,11 @@ def test_the_uploaded_folder_runs_by_itself(sweep_file: Any, tmp_path: Path) -> 
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "own.npz", X=rng.standard_normal((60, 5)), y=np.repeat([0, 1, 2], 20))
     (tmp_path / "private.txt").write_text("not for the cluster")
-    spec = load_spec(str(sweep_file(datasets=["own.npz"], methods=["mdml-csfn"], grid={"gamma": [0.1]})))
+    few = {"methods": ["mdml-csfn"], "grid": {"gamma": [0.1]}, "tracking": {"mlflow": "none"}}
+    spec = load_spec(str(sweep_file(datasets=["own.npz"], **few)))
     folder = tmp_path / "upload"
     folder.mkdir()
-    stage(spec, folder)
+    stage(spec, folder, {})
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*")}
     assert names <= {"sweep", "solvers", "dashboards", "data", "sweep.yaml"}
     assert not list(folder.rglob("__pycache__"))
@@ -92,19 +98,58 @@ def test_a_missing_relative_file_is_an_error_and_a_full_path_may_be_the_clusters
     spec = load_spec(str(sweep_file()))
     missing = spec.datasets[0].model_copy(update={"name": "gone.npz"})
     with pytest.raises(UserError, match="full path there"):
-        stage(spec.model_copy(update={"datasets": [missing]}), tmp_path / "a")
+        stage(spec.model_copy(update={"datasets": [missing]}), tmp_path / "a", {})
     (tmp_path / "b").mkdir()
     elsewhere = spec.datasets[0].model_copy(update={"name": "/shared/x.npz"})
-    stage(spec.model_copy(update={"datasets": [elsewhere]}), tmp_path / "b")
+    stage(spec.model_copy(update={"datasets": [elsewhere]}), tmp_path / "b", {})
     assert "/shared/x.npz" in (tmp_path / "b" / "sweep.yaml").read_text()
+
+
+def test_data_files_of_the_same_name_stay_apart(sweep_file: Any, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "wine.csv").write_text(folder)
+    upload = tmp_path / "upload"
+    upload.mkdir()
+    stage(load_spec(str(sweep_file(datasets=["a/wine.csv", "b/wine.csv"]))), upload, {})
+    sent = yaml.safe_load((upload / "sweep.yaml").read_text())
+    assert [(upload / choice["name"]).read_text() for choice in sent["datasets"]] == ["a", "b"]
+
+
+def test_the_users_own_code_travels_and_another_code_is_another_id(sweep_file: Any, tmp_path: Path) -> None:
+    package = tmp_path / "mypkg"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "__pycache__" / "x.pyc").touch()
+    (package / "__init__.py").write_text("x = 1")
+    (tmp_path / "helper.py").write_text("y = 2")
+    spec = load_spec(str(sweep_file(code=["mypkg", "helper.py"])))
+    upload = tmp_path / "upload"
+    upload.mkdir()
+    stage(spec, upload, bundle(spec.code, tmp_path))
+    assert (upload / "mypkg" / "__init__.py").read_text() == "x = 1"
+    assert (upload / "helper.py").read_text() == "y = 2"
+    assert not list(upload.rglob("__pycache__"))
+    assert yaml.safe_load((upload / "sweep.yaml").read_text())["code"] == ["mypkg", "helper.py"]
+    before = submission_id(spec, bundle(spec.code, tmp_path))
+    (package / "__init__.py").write_text("x = 2")
+    assert submission_id(spec, bundle(spec.code, tmp_path)) != before
+
+
+@pytest.mark.parametrize("name", ["sweep", "solvers", "data"])
+def test_code_that_would_replace_ours_is_refused(sweep_file: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "upload").mkdir()
+    with pytest.raises(UserError, match="rename yours"):
+        stage(load_spec(str(sweep_file())), tmp_path / "upload", bundle([name], tmp_path))
 
 
 def test_too_much_data_is_refused_before_the_upload(
     sweep_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweep.remote.submit._LARGEST_UPLOAD", 1000)
+    monkeypatch.setattr("sweep.remote.staging._LARGEST_UPLOAD", 1000)
     with pytest.raises(UserError, match="shared storage"):
-        stage(load_spec(str(sweep_file())), tmp_path / "upload")
+        stage(load_spec(str(sweep_file())), tmp_path / "upload", {})
 
 
 @pytest.mark.parametrize("key", ["mlflow", "ledger"])
@@ -148,21 +193,21 @@ class Server:
 
 def test_a_second_submit_attaches_and_one_after_the_end_goes_on(spec: Any) -> None:
     server, said = Server(), []
-    first = submit(server, spec, None, said.append)
-    assert submit(server, spec, None, said.append) == first
+    first = submit(server, spec, None, said.append, code={})
+    assert submit(server, spec, None, said.append, code={}) == first
     assert "attaching" in said[-1]
     for status in ("STOPPED", "FAILED", "SUCCEEDED"):
         server.jobs[-1].status = status
         server.jobs[-1].start_time = len(server.jobs)
-        again = submit(server, spec, None, said.append)
+        again = submit(server, spec, None, said.append, code={})
         assert again == f"{first}-{len(server.jobs)}"
-    assert submit(server, spec.model_copy(update={"name": "other"}), None, said.append) != first
+    assert submit(server, spec.model_copy(update={"name": "other"}), None, said.append, code={}) != first
 
 
 def test_of_two_submits_at_the_same_moment_one_attaches(spec: Any) -> None:
-    hidden = SimpleNamespace(submission_id=submission_id(spec), metadata={}, status="PENDING", start_time=None)
+    hidden = SimpleNamespace(submission_id=submission_id(spec, {}), metadata={}, status="PENDING", start_time=None)
     said: list[str] = []
-    assert submit(Server(hidden), spec, None, said.append) == submission_id(spec)
+    assert submit(Server(hidden), spec, None, said.append, code={}) == submission_id(spec, {})
     assert "attaching" in said[-1]
 
 
@@ -221,85 +266,95 @@ def test_a_wrong_address_is_one_line(address: str | None, cluster: str | None, e
     assert "\n" not in str(caught.value)
 
 
-def test_the_plan_is_shown_before_anything_is_sent(sweep_file: Any, tmp_path: Path, capsys: Any) -> None:
-    file = sweep_file(methods=["mdml-csfn"])
-    assert main(["submit", str(file), "--address", "http://127.0.0.1:9", "--home", str(tmp_path / "home")]) == 2
-    output = capsys.readouterr()
-    assert "mdml-csfn" in output.out
-    assert "no job server of Ray answers" in output.err
+def test_what_would_run_is_said_before_anything_is_sent(sweep_file: Any, tmp_path: Path, capsys: Any) -> None:
+    file, home = str(sweep_file(methods=["mdml-csfn"])), str(tmp_path / "home")
+    assert main(["submit", file, "--address", "http://127.0.0.1:9", "--home", home]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "tiny: 5 fits"
+    assert "no job server of Ray answers" in said[-1]
     assert main(["submit", str(sweep_file(methods=["mdml-typo"])), "--address", "http://127.0.0.1:9"]) == 2
     assert "unknown method" in capsys.readouterr().err
 
 
-# -- what comes back ----------------------------------------------------------------------------------
+def test_without_a_cluster_nothing_but_that_is_said(sweep_file: Any, capsys: Any) -> None:
+    assert main(["submit", str(sweep_file())]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert "--cluster FILE or --address URL" in output.err
 
 
-def packed(home: Path) -> str:
-    answer = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[3] / "sweep" / "remote" / "home_archive.py"), str(home)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return answer.stdout + answer.stderr
+def test_an_address_that_does_not_answer_is_given_up_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweep.engine.cluster._CONNECT_SECONDS", 0.5)
+    with socket.socket() as silent, contextlib.ExitStack() as waiting:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        port = silent.getsockname()[1]
+        for _ in range(4):  # until its queue is full, and the next is not answered
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", port))
+        start = time.monotonic()
+        with pytest.raises(UserError, match=r"no answer within 0\.5 s"):
+            connect(f"127.0.0.1:{port}")
+        assert time.monotonic() - start < 5
+    with pytest.raises(UserError, match="no Ray answers at foo:1"):
+        connect("foo:1")
 
 
-def test_fetched_records_are_the_heads_and_what_is_here_stays(sweep_file: Any, tmp_path: Path) -> None:
-    head, here = tmp_path / "head", tmp_path / "here"
-    few = {"methods": ["mdml-csfn"], "grid": {"gamma": [0.1]}}
-    assert main(["run", str(sweep_file(name="remote", **few)), "--address", "inline", "--home", str(head)]) == 0
-    assert main(["run", str(sweep_file(name="mine", seed=1, **few)), "--address", "inline", "--home", str(here)]) == 0
-    (head / "driver.lock").write_text("not for others")
-    for _ in range(2):  # again: nothing doubles
-        arrived = tmp_path / "arrived"
-        arrived.mkdir(exist_ok=True)
-        _unpack("some words of Ray\n" + packed(head), arrived)
-        assert not (arrived / "driver.lock").exists()
-        assert merge(arrived, Home(here)) == ["remote"]
-        record_in_mlflow(Home(here), ["remote"])
-    ledger, remote = Ledger(Home(here).ledger_url), Ledger(Home(head).ledger_url)
-    assert set(ledger.sweeps()) == {"mine", "remote"}
-    found = {spec.key: record for spec, record in ledger.records("remote")}
-    assert found == {spec.key: record for spec, record in remote.records("remote")}
-    assert len(list(ledger.records("mine"))) == 1
-    for spec, record in ledger.records("remote"):
-        assert not record.artifact or Home(here).read_artifact(spec.key, record.artifact) is not None
-    import mlflow
-
-    client = mlflow.MlflowClient(Home(here).mlflow_url)
-    experiment = client.get_experiment_by_name("remote")
-    assert len(client.search_runs([experiment.experiment_id])) == 1
+# -- stopping -----------------------------------------------------------------------------------------
 
 
-def test_records_in_a_database_stay_there_and_are_found_from_here(tmp_path: Path) -> None:
-    head, here, arrived = Home(tmp_path / "head"), Home(tmp_path / "here"), tmp_path / "arrived"
-    head.create()
-    here.create()
-    arrived.mkdir()
-    head.remember_ledger("postgresql+psycopg://me:hunter2@db/sweeps")
-    head.write_artifact("key", {"components": np.eye(2)})
-    text = packed(head.folder)
-    assert "hunter2" not in text
-    _unpack(text, arrived)
-    assert merge(arrived, here) == []
-    assert here.ledger_setting == head.ledger_setting
-    assert here.artifact_path("key").exists()
-    Ledger(here.ledger_url).close()
-    with pytest.raises(UserError, match="another --home"):
-        merge(arrived, here)
+class Running:
+    """A job server's client, as far as `stop_job` uses it."""
+
+    def __init__(self, status: str, said: str = ASKED) -> None:
+        self.job = SimpleNamespace(
+            submission_id="sweep-tiny-1", metadata={"sweep": "tiny", "home": "/a b"}, status=status, start_time=1
+        )
+        self.said, self.commands, self.stopped = said, [], []
+
+    def list_jobs(self) -> list[Any]:
+        return [self.job]
+
+    def submit_job(self, *, entrypoint: str, runtime_env: dict[str, Any]) -> str:
+        self.commands.append(entrypoint)
+        return "errand"
+
+    async def tail_job_logs(self, job: str) -> Any:
+        yield self.said
+
+    def get_job_info(self, job: str) -> Any:
+        return SimpleNamespace(status="SUCCEEDED", driver_exit_code=0)
+
+    def delete_job(self, job: str) -> None:
+        assert job == "errand"
+
+    def stop_job(self, job: str) -> None:
+        self.stopped.append(job)
 
 
-def test_an_empty_home_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no sweep"):
-        _unpack(packed(tmp_path), tmp_path)
+def test_a_running_job_is_asked_to_stop_in_its_own_home() -> None:
+    client = Running("RUNNING")
+    assert "asked to stop" in stop_job(client, "tiny")
+    assert client.commands == ["exec python -m sweep.remote.head stop '/a b' --name tiny"]
+    assert client.stopped == []
 
 
-def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("../evil")
-        archive.addfile(entry, io.BytesIO(b""))
-    body = base64.encodebytes(buffer.getvalue()).decode()
-    text = f"-----BEGIN SWEEP HOME-----\n{body}-----END SWEEP HOME-----\n"
-    (tmp_path / "in").mkdir()
-    with pytest.raises(UserError):
-        _unpack(text, tmp_path / "in")
-    assert not (tmp_path / "evil").exists()
+def test_a_job_that_has_not_begun_is_taken_back() -> None:
+    client = Running("PENDING")
+    assert "taken back" in stop_job(client, "tiny")
+    assert client.stopped == ["sweep-tiny-1"]
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "expected"),
+    [
+        (Running("SUCCEEDED"), "tiny", "no job of this sweep is running"),
+        (Running("RUNNING"), "tinny", "Did you mean 'tiny'"),
+        (Running("RUNNING", "sweep: /x: holds no sweep\n"), "tiny", "holds no sweep"),
+    ],
+)
+def test_what_cannot_be_stopped_is_one_line(client: Running, name: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        stop_job(client, name)

@@ -17,8 +17,9 @@ import pytest
 from sweep.engine.executors import InlineExecutor
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger, open_ledger
-from sweep.store.recording import Recorder, scrubbed, shown_uri
+from sweep.store.recording import Recorder
 from sweep.store.run_contents import run_contents
+from sweep.urls import redact, redacted, secrets_in
 from tests.sweep.engine.test_driver import run
 from tests.sweep.store.test_ledger import record, spec
 
@@ -293,7 +294,7 @@ def test_no_secret_of_an_address_is_shown(password: str) -> None:
     from urllib.parse import quote
 
     uri = f"https://me:{quote(password, safe='')}@host:5000/path?token=t0ken"
-    assert shown_uri(uri) == "https://host:5000/path"
-    said = scrubbed(f"failed: {uri} {password} t0ken", uri)
+    assert redacted(uri) == "https://host:5000/path"
+    said = redact(f"failed: {uri} {password} t0ken", secrets_in(uri))
     assert password not in said
     assert "t0ken" not in said
