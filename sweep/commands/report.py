@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
         from dashboards.live import serve_live
         from dashboards.records import read_sweep
 
-        return serve_live(lambda: read_sweep(found.ledger, found.name), found.home, port=options.port)
+        return serve_live(lambda: read_sweep(found.ledger, found.name, found.home), port=options.port, note=say)
     output = Path(options.output).expanduser() if options.output else None
     paths = write_report(found.home, found.ledger, found.name, output, price=options.price)
     say(f"{found.name}: {len(paths) - 1} tables and figures in {paths[1].parent}" if len(paths) > 1 else found.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sweep.fits import FitRecord, FitSpec
 
-_LISTS = ("errors", "restart_auc", "restart_objectives", "restart_n_iter", "params")
+_LISTS = ("errors", "more", "restart_auc", "restart_objectives", "restart_n_iter", "params")
 
 
 def fit_row(spec: FitSpec, record: FitRecord) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def fit_row(spec: FitSpec, record: FitRecord) -> dict[str, Any]:
         "score": spec.score,
         "value": record.value,
         **scores,
+        **record.scores.more,
         **solved | {"vectors": solved.pop("rank")},
         **{f"{phase}_seconds": seconds for phase, seconds in asdict(record.seconds).items()},
         "busy_seconds": record.seconds.busy,
