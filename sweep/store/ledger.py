@@ -395,7 +395,7 @@ def open_ledger(setting: str, home: Home, note: Callable[[str], None] = nothing)
     home.create()
     pending = Pending(home.pending)
     if setting != "sqlite":
-        ledger = Ledger(expanded(setting), home_id=home.id, note=note, pending=pending)
+        ledger = Ledger(_filled_in(setting, home), home_id=home.id, note=note, pending=pending)
     else:
         repair(home.ledger_path, note)
         ledger = Ledger(home.ledger_url, home_id=home.id, note=note, pending=pending)
@@ -410,9 +410,12 @@ def view_ledger(setting: str, home: Home, note: Callable[[str], None] = nothing)
     """The same for looking: nothing is created, upgraded, repaired or locked."""
     if setting == "sqlite":
         return Ledger(view_sqlite(home.ledger_path), home_id=home.id, note=note)
-    # What a home remembers may have come from elsewhere: it is never expanded, a user's own sweep file is.
-    url = setting if setting == home.ledger_setting else expanded(setting)
-    return Ledger(view_server(url, note), home_id=home.id, note=note)
+    return Ledger(view_server(_filled_in(setting, home), note), home_id=home.id, note=note)
+
+
+def _filled_in(setting: str, home: Home) -> str:
+    """A URL with its environment variables: of a user's own sweep file only, not what a home remembers."""
+    return setting if setting == home.ledger_setting else expanded(setting)
 
 
 def view_file(path: Path) -> Ledger:

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sweep.errors import UserError
 from sweep.fits import FitSpec, Trial
 from sweep.store import migrations, tables
-from sweep.store.database import open_database
+from sweep.store.database import connect_readonly, open_database
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger, open_ledger, view_ledger
 from sweep.store.migrations import V1, schema_of
@@ -131,7 +131,7 @@ def test_looking_at_an_old_home_upgrades_nothing(old_home: Home) -> None:
 
 def test_an_old_ledger_on_a_server_is_upgraded_by_a_run_only(postgres: str, tmp_path: Path) -> None:
     database = open_database(postgres)
-    with sqlite3.connect(OLD_HOME / "home" / "ledger.sqlite") as old, database.engine.begin() as connection:
+    with connect_readonly(OLD_HOME / "home" / "ledger.sqlite") as old, database.engine.begin() as connection:
         V1.create_all(connection)
         for table in V1.sorted_tables:
             names = ", ".join(table.columns.keys())

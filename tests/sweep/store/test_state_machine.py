@@ -149,7 +149,7 @@ class LedgerAndHome(RuleBasedStateMachine):
             ledger.record(fit.key)
         assert set(ledger.altered) >= self.altered
         gone = set(self.altered)
-        if self._attempt(which, lambda driver: driver.discard(gone)):
+        if gone and self._attempt(which, lambda driver: driver.discard(gone)):
             self.altered -= gone
 
     @rule(which=st.integers(0, 1))
