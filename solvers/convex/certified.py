@@ -85,7 +85,9 @@ class Newton:
     def run(self, start: DualPoint | Array | None) -> Solution:
         """Both phases, then the measurement; again from there in double precision if single was not enough."""
         point = self._first(start)
-        most_sigma = 2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else 10 * float(point.g[-1])
+        most_sigma = (
+            2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else TUNING.strong * float(point.g[-1])
+        )
         most_tau = 0.0 if isinstance(start, DualPoint) else self._strong(point)
         point = self._path_phase(point, most_sigma, most_tau, careful=False)
         self._newton_phase(point)
@@ -103,7 +105,7 @@ class Newton:
 
     def _strong(self, point: DualPoint) -> float:
         """A helping term that outweighs the similar pairs."""
-        return max(10 * self.normal.typical * float(point.g[-1]), 0.1)
+        return max(TUNING.strong * self.normal.typical * float(point.g[-1]), TUNING.least_strong)
 
     def _step_maker(self) -> StepMaker:
         return StepMaker(
@@ -185,14 +187,14 @@ class Newton:
             self._lift(point, gap + excess, careful=careful)
             if self._reached() or self._spent() or metric.level == levels.final or failed > TUNING.patience:
                 return point
-            slow = 0 if state.gap < 0.9 * before else slow + 1
-            if not careful and slow >= 2:
+            slow = 0 if state.gap < TUNING.progress * before else slow + 1
+            if not careful and slow >= TUNING.greedy_patience:
                 return point
             before = state.gap
             following = self._search(point, metric, gap)
             if following is None:
                 failed += 1
-                most_sigma, most_tau = 4 * metric.level.sigma, 30 * metric.level.tau
+                most_sigma, most_tau = (TUNING.retreat * each for each in (metric.level.sigma, metric.level.tau))
             else:
                 point = following
                 up = 1 if careful else 2
@@ -250,8 +252,8 @@ class Newton:
                 state.reason = f"{self.max_iter} eigendecompositions were not enough; raise max_iter or tol"
                 return
             gaps.append(state.gap)
-            late = gaps[-1 - TUNING.single_patience :]
-            if len(late) > TUNING.single_patience and late[-1] > 0.9 * late[0]:
+            late = gaps[-1 - TUNING.newton_patience :]
+            if len(late) > TUNING.newton_patience and late[-1] > TUNING.progress * late[0]:
                 state.reason = "the gap does not shrink any more"
                 return
             following = self._search(point, metric, state.gap, factor)

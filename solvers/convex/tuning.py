@@ -32,7 +32,11 @@ class Tuning:
     centred : a step goes to a lower level where the gap at the present one is below this share of what it adds.
     patience : the path is left after so many steps that failed.
     single_tol : single precision serves down to this tolerance; its rounding shows from about 1e-5 on.
-    single_patience : steps without a tenth off the gap after which single precision is given up. Small gammas.
+    progress : the gap has to fall to this share of itself for a step to count.
+    greedy_patience, newton_patience : steps that may not, before the greedy path, or the Newton phase, is left. Giving
+        up early costs a careful path, giving up late the steps: small gammas on digits.
+    strong, least_strong : levels begin this many times above the largest eigenvalue of C_S, or here if it is zero.
+    retreat : after a step that failed, levels higher by this factor are tried.
     line_steps, tight_line_steps : golden-section steps of a search along a line of metrics.
     armijo : share of the promised gain that a step has to bring.
     shortest : shares of a step below this are not tried.
@@ -67,7 +71,12 @@ class Tuning:
     taus: int = 20
     patience: int = 3
     single_tol: float = 1e-4
-    single_patience: int = 3
+    progress: float = 0.9
+    greedy_patience: int = 2
+    newton_patience: int = 3
+    strong: float = 10.0
+    least_strong: float = 0.1
+    retreat: float = 30.0
     line_steps: int = 16
     tight_line_steps: int = 40
     armijo: float = 1e-4
