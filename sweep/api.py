@@ -469,12 +469,19 @@ def run_pilot(
     """Run a few fits of a plan, the cheapest first, for a limited time; they stay, and are not repeated."""
     name = f"{source.spec.name}.pilot"
     progress = display or Progress(name)
-    with home.lock(), terminate_as_interrupt():
-        ledger = open_ledger(source.spec.tracking.ledger, home, progress.note)
+    setting = source.spec.tracking.ledger
+    with (
+        home.lock(),
+        terminate_as_interrupt(),
+        contextlib.closing(open_ledger(setting, home, progress.note)) as ledger,
+    ):
         made = plan_source(source, home, ledger)
         update = {"name": name, "budget": Budget(wall_hours=seconds / 3600)}
         pilot = replace(
-            made, spec=source.spec.model_copy(update=update), studies=pilot_studies(made.studies), cheapest_first=True
+            made,
+            spec=source.spec.model_copy(update=update),
+            studies=pilot_studies(made.studies),
+            cheapest_first=True,
         )
         ledger.open_sweep(name, pilot.spec.without_secrets(), about(pilot) | {"pilot": True})
         driver = Driver(
@@ -485,6 +492,5 @@ def run_pilot(
             display=progress,
         )
         tally = driver.run()
-        if isinstance(progress, Progress):
-            progress.finish(tally)
-        ledger.close()
+    if isinstance(progress, Progress):
+        progress.finish(tally)

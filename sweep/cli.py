@@ -22,6 +22,7 @@ from sweep.commands import (
     methods,
     plan,
     report,
+    rerun,
     results,
     run,
     status,
@@ -35,7 +36,7 @@ from sweep.urls import redact
 # In the order in which a newcomer meets them.
 COMMANDS = (
     *(run, plan, status, stop),
-    *(results, compare, report, ui, export, diff),
+    *(results, compare, report, ui, export, diff, rerun),
     *(methods, datasets, data),
     *(submit, fetch, doctor, gc),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import exits
-from sweep.commands.options import add_command, add_home, add_name, say
+from sweep.commands.options import add_command, add_home, add_name, home_option, say
 from sweep.commands.printing import print_line
 
 
@@ -28,13 +28,16 @@ def run(options: Namespace) -> int:
     from sweep.api import open_run
 
     found = open_run(options.name, options.home)
+    command = f"sweep rerun {found.name} {{key}}{home_option(options.home)}"
     if options.live:
         from dashboards.live import serve_live
         from dashboards.records import read_sweep
 
-        return serve_live(lambda: read_sweep(found.ledger, found.name, found.home), port=options.port, note=say)
+        return serve_live(
+            lambda: read_sweep(found.ledger, found.name, found.home), port=options.port, note=say, command=command
+        )
     output = Path(options.output).expanduser() if options.output else None
-    paths = write_report(found.home, found.ledger, found.name, output, price=options.price)
+    paths = write_report(found.home, found.ledger, found.name, output, price=options.price, command=command)
     say(f"{found.name}: {len(paths) - 1} tables and figures in {paths[1].parent}" if len(paths) > 1 else found.name)
     print_line(paths[0])
     return exits.DONE

@@ -11,12 +11,13 @@ from sweep.datasets.card import open_split
 from sweep.engine.executors import Executor, Finished, Job
 from sweep.engine.order import FitQueue
 from sweep.errors import UserError
-from sweep.fits import CHAIN, COLD, FitRecord, FitSpec, Help, SplitData
+from sweep.fits import FitRecord, FitSpec, Help, SplitData
 from sweep.seeds import derive_seed
 from sweep.store.faults import UnsoundRecord
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
 from sweep.store.rows import Failure
+from sweep.store.warm import warm_start
 from sweep.studies.base import Size, Study, Told, expected_cost, n_fits
 from sweep.studies.forecast import Costs
 from sweep.studies.plan import Plan
@@ -237,21 +238,8 @@ class Driver:
         while self._queue and executor.room > 0 and not self._over():
             spec = self._queue.pop()
             self._running[spec.key] = (spec, time.time())
-            help = Help(warm=self._warm_start(spec), lean=spec.key in self._lean)
+            help = Help(warm=warm_start(spec, self.home, self.ledger), lean=spec.key in self._lean)
             executor.submit(Job(spec, lambda spec=spec: self._split(spec), help))  # type: ignore[misc]
-
-    def _warm_start(self, spec: FitSpec) -> Any | None:
-        """Dual weights of the fit that this one starts from."""
-        if spec.start in (COLD, CHAIN):
-            return None
-        record = self.ledger.record(spec.start)
-        arrays = self.home.read_artifact(spec.start, record.artifact) if record and record.artifact else None
-        if arrays is None:
-            raise UserError(
-                f"{spec.label}: the solution it starts from is missing or damaged in {self.home.folder / 'artifacts'}; "
-                "run again to compute that one anew"
-            )
-        return arrays["weights"]
 
     def _over(self) -> bool:
         """Whether a limit or a request ends the sweep; what runs is finished, nothing new is started."""

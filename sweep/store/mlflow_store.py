@@ -157,6 +157,8 @@ def set_damaged_store_aside(home: Home) -> Path | None:
 def _quieten() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    import mlflow  # noqa: F401 - it sets the levels of its loggers when it is imported
+
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
