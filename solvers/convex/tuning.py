@@ -93,11 +93,11 @@ class Tuning:
     damping_factor: float = 6.0
     worth_a_lift: float = 0.2
     reuse: float = 0.05
-    knot_tol: float = 0.4
+    knot_tol: float = 0.6
     proofs: int = 5
     reach_step: float = 1.5
-    first_ratio: float = 3.0
-    most_ratio: float = 4.0
+    first_ratio: float = 2.2
+    most_ratio: float = 2.2
     nearby: tuple[float, ...] = (0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.3, 1.8)
 
 
