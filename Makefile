@@ -7,11 +7,21 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 QUICK := not slow and not bench and not chaos and not cluster
 
-.PHONY: quickstart test test-slow simulate bench chaos cluster-test lint format wheel clean
+.PHONY: quickstart reproduce test test-slow simulate bench chaos cluster-test lint format wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
 	@echo "To type sweep without its folder: . $(BIN)/activate"
+
+# The paper's experiment on the files under DATA; stop it and type the same again, it goes on.
+DATA ?= $(or $(SWEEP_DATA),../shared/data)
+reproduce: $(VENV)/.installed
+	$(BIN)/sweep data prepare act --from $(DATA)/har-rebuilt.npz
+	$(BIN)/sweep data prepare reuters --from $(DATA)/reuters21578.tar.gz
+	$(BIN)/sweep data prepare mimic --from $(DATA)/mimic-iii-demo
+	$(BIN)/sweep data prepare eicu --from $(DATA)/eicu-demo
+	$(BIN)/sweep run reproduction
+	$(BIN)/sweep report reproduction
 
 # tests/conftest.py orders the files. One thread each: the threads of several BLAS would wait for one another.
 test: export OMP_NUM_THREADS := 1
