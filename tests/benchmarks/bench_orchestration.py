@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +19,53 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from sweep.commands.running import _about
 
+from sweep.api import about
+from sweep.datasets.card import open_split
 from sweep.engine.driver import Driver
-from sweep.engine.executors import Executor, Finished, InlineExecutor
+from sweep.engine.executors import Executor, Finished, InlineExecutor, Job
 from sweep.engine.progress import Progress
 from sweep.engine.ray_executor import RayExecutor
-from sweep.fits import FitOutcome, FitRecord, FitSpec, SplitData
+from sweep.fits import FitOutcome, FitRecord, FitSpec, Place, Scores, Seconds, Solved, SplitData, Trial
 from sweep.store.home import Home
-from sweep.store.ledger import Ledger, _checksum
+from sweep.store.ledger import Ledger
 from sweep.store.recording import Recorder
+from sweep.studies.adaptive import AdaptiveStudy, search_space
+from sweep.studies.base import Size, Told
 from sweep.studies.forecast import simulate
 from sweep.studies.plan import make_plan
-from sweep.studies.spec import parse_spec
+from sweep.studies.spec import Optuna
+from sweep.studies.sweepfile import parse_spec
 from tests.benchmarks.conftest import print_table
 from tests.sweep.conftest import tiny
-from tests.sweep.store.test_ledger import record, spec
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 # For every Ray of this process: its core remembers the mode of the first, and would refuse nodes of another.
 os.environ["RAY_AUTH_MODE"] = "disabled"
 
 
-def sleeping_fit(fit: FitSpec, data: SplitData, order: Any, warm: Any = None) -> FitOutcome:
+def seconds_of(fit: FitSpec) -> float:
+    return float(fit.trial.get("gamma") or 0.0)
+
+
+def kept(fit: FitSpec, solve: float = 0.1) -> FitRecord:
+    """A record as a fit would leave it."""
+    scores = Scores(auc_all=0.5, auc_frequent=0.5, auc_infrequent=0.5, balance_score=0.0, ap_all=0.4, n_queries=9)
+    if fit.fold is None:
+        scores = replace(scores, npv=4, train_auc_all=0.6)
+    place = Place(os.uname().nodename, os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), python="3", numpy="2")
+    return FitRecord(fit.key, scores, Solved(objective=1.0), Seconds(solve=solve), place, time.time(), value=0.5)
+
+
+def sleeping_fit(fit: FitSpec, data: SplitData, order: Any, help: Any = None) -> FitOutcome:
     """A fit that takes exactly as long as its gamma says."""
-    began = time.time()
-    time.sleep(fit.gamma or 0.0)
-    seconds = {"transfer": 0.0, "solve": fit.gamma or 0.0, "score": 0.0}
-    place = {"host": os.uname().nodename, "pid": os.getpid(), "device": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
-    return FitOutcome(FitRecord(fit.key, {"auc_all": 0.5}, {"objective": 1.0}, seconds, place, began), {})
+    time.sleep(seconds_of(fit))
+    return FitOutcome(kept(fit, seconds_of(fit)), {})
+
+
+def one_second_fit(fit: FitSpec, data: SplitData, order: Any, help: Any = None) -> FitOutcome:
+    time.sleep(1.0)
+    return FitOutcome(kept(fit, 1.0), {})
 
 
 @dataclass
@@ -58,13 +76,16 @@ class ManyFits:
     fits: list[FitSpec]
 
     @property
-    def planned(self) -> int:
-        return len(self.fits)
+    def size(self) -> Size:
+        return Size(len(self.fits), len(self.fits))
 
     def start(self) -> list[FitSpec]:
         return self.fits
 
-    def tell(self, spec: FitSpec, score: float | None) -> list[FitSpec]:
+    def tell(self, spec: FitSpec, told: Told | None) -> list[FitSpec]:
+        return []
+
+    def withdrawn(self) -> list[str]:
         return []
 
 
@@ -76,38 +97,48 @@ def by_value(function: Callable[..., FitOutcome]) -> Callable[..., FitOutcome]:
     return function
 
 
-def drive(folder: Path, fits: list[FitSpec], make_executor: Callable[[], Executor]) -> float:
+def drive(folder: Path, study: Any, make_executor: Callable[[], Executor]) -> float:
     """Seconds from the first fit to the last commit; Ray's start and end, of seconds each, not included."""
     home = Home(folder)
     home.create()
     ledger = Ledger(home.ledger_url)
-    plan = make_plan(parse_spec(yaml.safe_dump(tiny()), "t.yaml"), home)
-    split = next(iter(plan.data.values())).split(0, 2, 0)
-    plan = replace(plan, studies=[ManyFits(fits[0], fits)])
-    driver = Driver(plan, home=home, ledger=ledger, make_executor=make_executor, recorder=None, progress=Progress("b"))
-    driver._splits[fits[0].dataset, fits[0].split] = split
+    plan = make_plan(parse_spec(yaml.safe_dump(tiny()), "t.yaml"), home.data)
+    ledger.open_sweep(plan.spec.name, plan.spec.without_secrets(), {})
+    fit = study.template
+    split = open_split(plan.choices[fit.dataset], home.data, 0, 2, 0, label=fit.dataset, fingerprint=fit.data)
+    driver = Driver(
+        replace(plan, studies=[study]), home=home, ledger=ledger, make_executor=make_executor, display=Progress("b")
+    )
+    driver._splits[fit.dataset, fit.split] = split
     executor = driver._executor_now()
     waiting = executor.slots
     for k in range(waiting):  # at the same time, so that all processes are up before the clock starts
-        executor.submit(replace(fits[0], gamma=3.0, seed=k), split)
+        executor.submit(Job(replace(fit, trial=Trial.of({"gamma": 3.0}), seed=k), lambda: split))
     while waiting:
         waiting -= len(executor.wait(1.0))
     began = time.time()
     driver.run()
-    assert len(ledger.keys()) == len(fits)
     with sqlite3.connect(home.folder / "ledger.sqlite") as connection:
         return float(connection.execute("SELECT MAX(committed) FROM fits").fetchone()[0]) - began
 
 
-def fits_of(count: int, seconds: float) -> list[FitSpec]:
-    first = replace(spec(), dataset="digits-imbalanced", gamma=seconds, folds=2)
-    return [replace(first, gamma=seconds + 1e-9 * k) for k in range(count)]  # a trial each
+def template() -> FitSpec:
+    """The first study of the small sweep, on two folds."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = make_plan(parse_spec(yaml.safe_dump(tiny()), "t.yaml"), Path(folder))
+    return plan.studies[0].template
+
+
+def many(count: int, seconds: float) -> ManyFits:
+    first = template()
+    trials = [Trial.of({"gamma": seconds + 1e-9 * k}) for k in range(count)]  # a trial each
+    return ManyFits(first, [replace(first, trial=trial, fold=0) for trial in trials])
 
 
 def test_overhead_beside_ray_tune_and_grid_search(tmp_path: Path) -> None:
     count, seconds, workers = 1000, 0.02, 2
     ideal = count * seconds / workers
-    fits, task = fits_of(count, seconds), by_value(sleeping_fit)
+    fits, task = many(count, seconds), by_value(sleeping_fit)
     ours = statistics.median(
         drive(tmp_path / str(k), fits, lambda: RayExecutor(None, gpus_per_fit=0, function=task)) for k in range(3)
     )
@@ -170,32 +201,27 @@ print(time.perf_counter() - began)
 
 
 def test_twenty_thousand_finished_fits_are_read_back_in_seconds(tmp_path: Path) -> None:
-    grid = {"gamma": [round(1e-4 * 1.002**k, 9) for k in range(5000)], "rank": [4, 8]}
-    document = tiny(methods=["pdml-sfn"], grid=grid, restarts=1, folds=2)
+    grid = {"gamma": [round(1e-4 * 1.005**k, 9) for k in range(1000)], "rank": list(range(1, 11))}
+    document = tiny(methods=["pdml-sfn"], grid=grid, restarts=1, folds=2, tracking={"mlflow": "none"})
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(document))
     home = Home(tmp_path / "home")
     home.create()
     ledger = Ledger(home.ledger_url)
-    plan = make_plan(parse_spec(yaml.safe_dump(document), "s.yaml"), home)
+    plan = make_plan(parse_spec(yaml.safe_dump(document), "s.yaml"), home.data)
     fits = plan.studies[0].start()
     assert len(fits) == 20_000
 
-    rows = []
-    for fit in [*fits, replace(fits[0], gamma=max(grid["gamma"]), rank=4, fold=None)]:
-        kept = replace(record(fit), scores=SCORES, seconds={"solve": 0.1, "transfer": 0.0, "score": 0.0}, place=PLACE)
-        texts = fit.key, json.dumps(asdict(fit), sort_keys=True), json.dumps(asdict(kept))
-        rows.append((*texts, _checksum(*texts), 0.0))
-    ledger.adopt_rows(rows)
-    ledger.open_sweep("tiny", document, _about(plan))
-    ledger.adopt("tiny", [row[0] for row in rows])
-    recorder = Recorder("tiny", "sqlite", None, home, ledger, print)
-    for run in recorder._contents():  # as if MLflow had them already; writing them is measured below
-        ledger.remember_run(recorder.store, run.run_key, "x", run.content)
-    assert recorder.sync() == 0
+    chosen = Trial.of({"gamma": max(grid["gamma"]), "rank": 1})
+    fits = [*fits, replace(fits[0], trial=chosen, fold=None)]
+    ledger.commit_all((fit, kept(fit)) for fit in fits)
+    ledger.open_sweep("tiny", plan.spec.without_secrets(), about(plan))
+    ledger.adopt("tiny", [fit.key for fit in fits])
+    ledger.close()
     seconds = {}
     for name, command in {"run": ["run", str(tmp_path / "s.yaml")], "status": ["status"]}.items():
         began = time.perf_counter()
         full = [sys.executable, "-m", "sweep", *command, "--home", str(home.folder)]
+        # Writing 10,000 trials into MLflow is measured below.
         done = subprocess.run(full, capture_output=True, text=True)
         seconds[name] = time.perf_counter() - began
         assert done.returncode == 0, done.stderr
@@ -205,25 +231,17 @@ def test_twenty_thousand_finished_fits_are_read_back_in_seconds(tmp_path: Path) 
     assert seconds["status"] < 1
 
 
-SCORES = {
-    "auc_all": 0.9, "auc_frequent": 0.9, "auc_infrequent": 0.9, "balance_score": 0.0, "ap_all": 0.5, "npv": 4,
-    "train_auc_all": 0.95, "n_skipped": 0,
-}  # fmt: skip
-PLACE = {"host": "h", "device": "cpu", "numpy": "2", "python": "3", "gpu": None}
-
-
 def test_recording_a_thousand_trials_costs_little(tmp_path: Path) -> None:
     """Against a sweep of 1,000 trials of one second on two workers."""
     home = Home(tmp_path)
     home.create()
     ledger = Ledger(home.ledger_url)
     document = tiny(grid={"gamma": [round(1e-4 * 1.01**k, 9) for k in range(1000)]}, methods=["mdml-csfn"])
-    plan = make_plan(parse_spec(yaml.safe_dump(document), "s.yaml"), home)
+    plan = make_plan(parse_spec(yaml.safe_dump(document), "s.yaml"), home.data)
     fits = plan.studies[0].start()
-    ledger.open_sweep("tiny", document, {})
+    ledger.open_sweep("tiny", plan.spec.without_secrets(), {})
     ledger.adopt("tiny", [fit.key for fit in fits])
-    for fit in fits:
-        ledger.commit(fit, replace(record(fit), seconds={"solve": 0.5, "transfer": 0.0, "score": 0.0}, place=PLACE))
+    ledger.commit_all((fit, kept(fit, 0.5)) for fit in fits)
     recorder = Recorder("tiny", "sqlite", None, home, ledger, print)
     began = time.perf_counter()
     assert recorder.sync() == 1000
@@ -244,16 +262,16 @@ class Instant(InlineExecutor):
     def wait(self, seconds: float) -> list[Finished]:
         if not self._queue:
             return []
-        fit, data, *_ = self._queue.popleft()
+        job = self._queue.popleft()
         self.done += 1
         if self.done % 10_000 == 0:
             self.megabytes[self.done] = psutil.Process().memory_info().rss / 1e6
-        return [Finished(fit, sleeping_fit(fit, data, None))]
+        return [Finished(job.spec, FitOutcome(kept(job.spec, 0.0), {}))]
 
 
 def test_the_drivers_memory_stays_flat(tmp_path: Path) -> None:
     executor = Instant()
-    drive(tmp_path, fits_of(100_000, 0.0), lambda: executor)
+    drive(tmp_path, many(100_000, 0.0), lambda: executor)
     print_table("Memory over 100,000 fits", ("fits", "MB"), [(n, f"{mb:.0f}") for n, mb in executor.megabytes.items()])
     assert executor.megabytes[100_000] < 1.1 * executor.megabytes[10_000]
 
@@ -269,17 +287,42 @@ def test_scaling_over_declared_gpus(tmp_path: Path) -> None:
             cluster.add_node(num_cpus=gpus, num_gpus=gpus // 2)
         try:
             seconds = drive(
-                tmp_path / str(gpus), fits_of(240, 1.0),
+                tmp_path / str(gpus), many(240, 1.0),
                 lambda address=cluster.address: RayExecutor(address, gpus_per_fit=1, function=by_value(sleeping_fit)),
             )  # fmt: skip
         finally:
             ray.shutdown()
             cluster.shutdown()
         rows.append((gpus, f"{seconds:.1f}", f"{240 / gpus / seconds:.2f}"))
-    paper = simulate([([1.0] * 240, 0.0)], 40, 0.0)
+    paper = simulate([([1.0] * 240, [])], 40, 0.0)
     rows.append(("40, simulated", f"{paper:.1f}", f"{240 / 40 / paper:.2f}"))
     print_table("240 fits of one second", ("GPUs", "seconds", "efficiency"), rows)
     assert all(float(row[2]) > 0.9 for row in rows[:-1])
+
+
+def test_one_adaptive_study_fills_eight_gpus(tmp_path: Path) -> None:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    first = replace(template(), folds=2)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
+    for _ in range(2):
+        cluster.add_node(num_cpus=4, num_gpus=4)
+    study = AdaptiveStudy(first, search_space({"gamma": [1e-4, 1.0]}), Optuna(trials=120, prune_folds=False))
+    try:
+        seconds = drive(
+            tmp_path, study, lambda: RayExecutor(cluster.address, gpus_per_fit=1, function=by_value(one_second_fit))
+        )
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
+        fits = int(connection.execute("SELECT COUNT(*) FROM fits").fetchone()[0])
+    efficiency = fits / 8 / seconds
+    print(
+        f"\none Optuna study, {fits} fits of one second on 8 declared GPUs: {seconds:.1f} s, efficiency {efficiency:.2f}"
+    )
+    assert efficiency > 0.85
 
 
 def test_the_forecast_is_within_a_quarter(tmp_path: Path) -> None:

@@ -30,16 +30,15 @@ def _act_train(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dat
 
 
 def _training_part(name: str, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Data:
-    from sweep.studies.data import open_data
-
     from sweep.datasets import prepare
-    from sweep.studies.spec import DatasetChoice
+    from sweep.datasets.card import open_split
+    from sweep.datasets.choice import DatasetChoice
 
     if not source.exists():
         pytest.skip(f"no {name} at {source}")
     cache = tmp_path_factory.mktemp("data")
     prepare(name, str(source), cache=cache)
-    split = open_data(DatasetChoice(name=name), cache).split(0, 5, 0)
+    split = open_split(DatasetChoice(name=name), cache, 0, 5, 0)
     return split.X_train, split.y_train
 
 
