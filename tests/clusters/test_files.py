@@ -72,7 +72,7 @@ def test_ray_refuses_an_unknown_head_type(name: str) -> None:
         accept(load(name) | {"head_node_type": "hed"})
 
 
-@pytest.mark.parametrize("path", sorted(p.name for p in FOLDER.iterdir()))
+@pytest.mark.parametrize("path", sorted(p.name for p in FOLDER.iterdir() if p.suffix != ".py" and p.is_file()))
 def test_a_file_opens_with_what_it_is_for(path: str) -> None:
     text = (FOLDER / path).read_text()
     assert text.startswith("#")

@@ -12,7 +12,8 @@ from sweep.datasets import DatasetChoice
 from sweep.datasets.card import open_cards, open_split
 from sweep.datasets.describe import OwnFile, describe_own
 from sweep.errors import UserError
-from sweep.studies.spec import SweepSpec, parse_spec
+from sweep.studies.spec import SweepSpec
+from sweep.studies.sweepfile import parse_spec
 
 RNG = np.random.default_rng(0)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -39,9 +41,7 @@ class Server:
             capture_output=True,
             **self._as_user,
         )
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = _lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -85,6 +85,15 @@ class Server:
         with self.connect() as connection:
             connection.execute(f'CREATE SCHEMA "{name}"')
         return f"{self.url}?options=-csearch_path%3D{name}"
+
+
+def _lasting_port() -> int:
+    """A free port that stays free while the server is down: the system gives those above to whoever asks."""
+    for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port from 15000 to 32000")
 
 
 def let_others_in(folder: Path) -> None:
