@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,11 +19,13 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("postgres"))
-    made.start()
-    yield made
-    made.stop()
+def server() -> Iterator[Server]:
+    # Not below pytest's own folder: another pytest that starts closes that one to the server's user.
+    with tempfile.TemporaryDirectory(prefix="sweep-postgres-") as folder:
+        made = Server(Path(folder))
+        made.start()
+        yield made
+        made.stop()
 
 
 @pytest.fixture

@@ -33,7 +33,6 @@ class Server:
             if user is None:
                 pytest.skip("PostgreSQL refuses root, and there is no unprivileged user to run it as")
             subprocess.run(["chown", "-R", user, str(folder)], check=True)
-            let_others_in(folder.parent)
             self._as_user = {"user": user}
         subprocess.run(
             [initdb, "-D", str(self._data), "-U", "sweep", "--pwfile", str(secret), "--auth", "scram-sha-256", "-N"],
@@ -94,14 +93,6 @@ def _lasting_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no free port from 15000 to 32000")
-
-
-def let_others_in(folder: Path) -> None:
-    """Let other users pass through a temporary folder and those above it that are closed."""
-    for each in (folder, *folder.parents):
-        mode = each.stat().st_mode
-        if mode & 0o005 != 0o005:
-            each.chmod(mode | 0o055)
 
 
 def _binary(name: str) -> str:
