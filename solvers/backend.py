@@ -58,11 +58,24 @@ def choose_backend(X: Array, device: str = "auto") -> Backend:
         import array_api_compat.cupy as cupy_namespace
         import cupy
 
+        _hear_of_failures()
         return Backend(cupy_namespace, cupy.cuda.Device(gpu), getattr(cupy_namespace, dtype_name))
     xp = array_api_compat.array_namespace(X)
-    if device == "cpu" and array_api_compat.is_cupy_array(X):
-        raise ValueError("device: 'cpu' was asked for, but X is a CuPy array; pass cupy.asnumpy(X)")
+    if _is_cupy(xp):
+        if device == "cpu":
+            raise ValueError("device: 'cpu' was asked for, but X is a CuPy array; pass cupy.asnumpy(X)")
+        _hear_of_failures()
     return Backend(xp, array_api_compat.device(X), getattr(xp, dtype_name))
+
+
+def _hear_of_failures() -> None:
+    """Have CuPy raise what cuSOLVER reports, a matrix that is not definite for one: it ignores that otherwise.
+
+    CuPy keeps the setting for each thread, so that it is made where a fit begins.
+    """
+    import cupyx
+
+    cupyx.seterr(linalg="raise")
 
 
 def is_host_data(X: Any) -> bool:
@@ -212,8 +225,37 @@ def eigh(M: Array, *, xp: Namespace) -> tuple[Array, Array]:
 
     Symmetrises first: eigh reads one triangle, so drift in the other would go unseen.
     """
-    values, vectors = xp.linalg.eigh(symmetrize(M, xp=xp))
+    M = symmetrize(M, xp=xp)
+    if _is_cupy(xp) and M.ndim > 2 and M.shape[-1] > _LARGEST_STACKED:
+        singles = xp.reshape(M, (-1, *M.shape[-2:]))
+        values, vectors = zip(*(xp.linalg.eigh(singles[i, ...]) for i in range(singles.shape[0])), strict=True)
+        values, vectors = xp.reshape(xp.stack(values), M.shape[:-1]), xp.reshape(xp.stack(vectors), M.shape)
+    else:
+        values, vectors = xp.linalg.eigh(M)
+    _refuse_failure(M, values, vectors, xp=xp)
     return values, vectors
+
+
+# CuPy hands every stack to cuSOLVER's Jacobi solver, which is made for matrices up to about this size; larger ones go
+# one by one to the solver for single matrices.
+_LARGEST_STACKED = 32
+
+
+def eigvalsh(M: Array, *, xp: Namespace) -> Array:
+    """Eigenvalues (ascending) of a symmetric matrix, symmetrised first."""
+    M = symmetrize(M, xp=xp)
+    values = xp.linalg.eigvalsh(M)
+    _refuse_failure(M, values, xp=xp)
+    return values
+
+
+def _refuse_failure(M: Array, *results: Array, xp: Namespace) -> None:
+    """Raise where a finite matrix has a decomposition that is not: LAPACK says so itself, cuSOLVER may not."""
+    if _is_numpy(xp):
+        return
+    finite = xp.all(xp.isfinite(M))
+    if bool(finite & ~xp.all(xp.stack([xp.all(xp.isfinite(result)) for result in results]))):
+        raise FloatingPointError(f"eigendecomposition: the device gave no finite result for a matrix {M.shape}")
 
 
 def wright_omega(x: Array, *, xp: Namespace) -> Array:
@@ -267,6 +309,7 @@ def pair_sums(graph: PairGraph, weights: Array, *, xp: Namespace) -> Array:
 def _adjacency(graph: PairGraph, weights: Array, *, xp: Namespace) -> Any:
     """Sparse matrix of the pairs' weights (stack, m), one block on the diagonal for each of the stack."""
     size = weights.shape[0] * graph.n
+    _check_sparse_size(max(size, 2 * weights.shape[0] * weights.shape[1]), xp=xp)
     data = xp.reshape(xp.take(weights, graph.slots, axis=1), (-1,))
     return _csr_class(xp)((data, *graph.stacked(weights.shape[0])), (size, size))
 
@@ -294,10 +337,23 @@ def group_sum(codes: Array, n_groups: int, Y: Array, *, xp: Namespace) -> Array:
     if not (_is_numpy(xp) or _is_cupy(xp)):
         groups = xp.arange(n_groups, device=device)
         return xp.astype(groups[:, None] == codes[None, :], Y.dtype) @ Y
+    _check_sparse_size(codes.shape[0], xp=xp)
     order = xp.argsort(codes, stable=True)
     starts = xp.searchsorted(xp.take(codes, order), xp.arange(n_groups + 1, device=device), side="left")
     ones = xp.ones((codes.shape[0],), dtype=Y.dtype, device=device)
     return _csr_class(xp)((ones, order, starts), (n_groups, codes.shape[0])) @ Y
+
+
+# CuPy cuts the indices of sparse matrices to 32 bits without a word.
+_MOST_SPARSE = 2**31 - 1
+
+
+def _check_sparse_size(size: int, *, xp: Namespace) -> None:
+    if _is_cupy(xp) and size > _MOST_SPARSE:
+        raise ValueError(
+            f"pairs: CuPy's sparse matrices have at most {_MOST_SPARSE} entries and rows, got {size}; "
+            "use fewer pairs, fewer restarts at once, or device='cpu'"
+        )
 
 
 def _csr_class(xp: Namespace) -> Any:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.backend import Array, Backend, Namespace, eigh, symmetrize, to_numpy
+from solvers.backend import Array, Backend, Namespace, eigh, eigvalsh, symmetrize, to_numpy
 from solvers.pairs import PairProblem
 
 _UNIT = 2.0**-53
@@ -115,7 +115,7 @@ class DualCone:
 
     def _eigenvalues(self, A: Array) -> Array:
         self.n_eigh += 1
-        return self.xp.linalg.eigvalsh(symmetrize(A, xp=self.xp))
+        return eigvalsh(A, xp=self.xp)
 
     def _free(self, null: Array) -> Array:
         """Pairs (m,) that differ in the directions `null` by more than rounding."""

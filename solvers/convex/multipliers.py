@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.backend import Array, Backend, eigh, symmetrize, to_numpy
+from solvers.backend import Array, Backend, eigh, eigvalsh, symmetrize, to_numpy
 from solvers.convex.accelerated import Accelerated, Iterate, scaled_identity
 from solvers.convex.dual import Solution, relative_gap
 from solvers.convex.feasible import DualCone, Proof
@@ -146,7 +146,7 @@ class _Run:
         xp = self.xp
         inside = xp.matrix_transpose(self.whitener) @ H @ self.whitener
         self.n_eigh += 1
-        top = float(xp.linalg.eigvalsh(symmetrize(inside, xp=xp))[-1])
+        top = float(eigvalsh(inside, xp=xp)[-1])
         return min(1.0, 1 / top) if top > 0 else 1.0
 
     def _eigh(self, A: Array) -> tuple[Array, Array]:
