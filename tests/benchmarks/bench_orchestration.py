@@ -320,7 +320,7 @@ def test_one_adaptive_study_fills_eight_gpus(tmp_path: Path) -> None:
         fits = int(connection.execute("SELECT COUNT(*) FROM fits").fetchone()[0])
     efficiency = fits / 8 / seconds
     print(
-        f"\none Optuna study, {fits} fits of one second on 8 declared GPUs: {seconds:.1f} s, efficiency {efficiency:.2f}"
+        f"\none Optuna study, {fits} one-second fits on 8 declared GPUs: {seconds:.1f} s, efficiency {efficiency:.2f}"
     )
     assert efficiency > 0.85
 

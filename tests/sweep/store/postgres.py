@@ -95,6 +95,14 @@ def _lasting_port() -> int:
     raise AssertionError("no free port from 15000 to 32000")
 
 
+def let_others_in(folder: Path) -> None:
+    """Let other users pass through a temporary folder and those above it that are closed."""
+    for each in (folder, *folder.parents):
+        mode = each.stat().st_mode
+        if mode & 0o005 != 0o005:
+            each.chmod(mode | 0o055)
+
+
 def _binary(name: str) -> str:
     folders = [os.environ["PATH"], *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)]
     found = shutil.which(name, path=os.pathsep.join(folders))
