@@ -39,6 +39,8 @@ def run(options: Namespace) -> int:
             f"KEY: {len(fits)} fits of {found.name} begin with {options.key!r}, expected one; give more of it"
         )
     spec, kept = fits[0]
+    if spec.estimator or spec.score_version:  # records may come from elsewhere: what they name is never imported
+        raise UserError(f"rerun: {spec.label} needs code of yours, which only `sweep run` of your sweep file imports")
     data = open_split(
         choice_of(found.ledger, found.name, spec, {}), found.home.data, spec.split, spec.folds, spec.seed,
         label=spec.dataset, fingerprint=spec.data,

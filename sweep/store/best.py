@@ -44,6 +44,27 @@ class Preprocessor(TransformerMixin, BaseEstimator):
         return True
 
 
+class LinearMap(TransformerMixin, BaseEstimator):
+    """What an estimator of the user's learned, as far as distances go: X @ components.T + offset."""
+
+    def __init__(self, components: np.ndarray, offset: np.ndarray | float = 0.0) -> None:
+        self.components = components
+        self.offset = offset
+
+    def fit(self, X: Any, y: Any = None) -> LinearMap:
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X @ self.components.T + self.offset
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def arrays_of_map(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: arrays[name] for name in ("components", "offset") if name in arrays}
+
+
 def best_pipeline(
     home: Home,
     ledger: Ledger,
@@ -57,16 +78,17 @@ def best_pipeline(
 ) -> Pipeline:
     """The refit of a method behind its preprocessing; the method with the best cross-validated score by default.
 
-    A linear metric is put together from what was kept; any other estimator is fitted again on the same rows.
+    A linear metric is put together from what was kept; any other estimator is fitted again on the same rows, where
+    `estimators` (objects of this process, by method) says that this process ran the sweep.
     """
-    row, spec, arrays = choose_refit(home, ledger, name, method=method, dataset=dataset, split=split)
+    _, spec, arrays = choose_refit(home, ledger, name, method=method, dataset=dataset, split=split)
     steps = fitted_preprocessing(home, ledger, name, spec, data or {})
     record = ledger.record(spec.key)
     assert record is not None
-    if "components" in arrays and not spec.estimator:
-        model = _restored(spec, record, arrays)
+    if "components" in arrays:
+        model = LinearMap(**arrays_of_map(arrays)) if spec.estimator else _restored(spec, record, arrays)
     else:
-        model = _fitted_again(home, ledger, name, spec, data or {}, (estimators or {}).get(row.method))
+        model = _fitted_again(home, ledger, name, spec, data or {}, estimators)
     return Pipeline([("preprocessing", Preprocessor(steps)), ("metric", model)])
 
 
@@ -84,8 +106,21 @@ def _restored(spec: FitSpec, record: FitRecord, arrays: Mapping[str, np.ndarray]
 
 
 def _fitted_again(
-    home: Home, ledger: Ledger, name: str, spec: FitSpec, data: Mapping[str, DatasetChoice], estimator: Any
+    home: Home,
+    ledger: Ledger,
+    name: str,
+    spec: FitSpec,
+    data: Mapping[str, DatasetChoice],
+    estimators: Mapping[str, Any] | None,
 ) -> Any:
+    """An estimator without a linear map, fitted on the same rows again.
+
+    `estimators` is None for a home that was opened. Records may come from elsewhere, so what they name is imported
+    only by the run that the user's own file asked for.
+    """
+    if spec.estimator and estimators is None:
+        raise UserError(f"{name}: {spec.method} has to be fitted again; ask the `sweep.run` of its sweep file for it")
+    estimator = (estimators or {}).get(spec.method)
     if spec.estimator == IN_MEMORY and estimator is None:
         raise UserError(f"{name}: {spec.method} was handed over in memory; ask the run that had it")
     rows = open_split(
