@@ -25,9 +25,9 @@ def _names(kind: Any) -> frozenset[str]:
 class _Part:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """From a mapping read from JSON; what this version does not know is left out."""
+        """From a mapping read from JSON, with its lists; what this version does not know is left out."""
         known = _names(cast(Any, cls))
-        return cls(**{name: value for name, value in values.items() if name in known})
+        return cls(**{n: tuple(v) if type(v) is list else v for n, v in values.items() if n in known})
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class Scores(_Part):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """From a mapping; a score that has no field of its own stands in `more`."""
-        named = {each.name for each in fields(cls)}
-        more = {name: values[name] for name in SCORES if name in values and name not in named}
-        return super().from_dict({"more": more, **values})
+        unnamed = SCORES.keys() - _names(cast(Any, cls))
+        more = {name: values[name] for name in unnamed if name in values}
+        return super().from_dict({**values, "more": more} if more else values)
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ class FitRecord(_Part):
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict` after a round trip through JSON, of this version or an older one."""
         parts = {
-            "scores": Scores.from_dict(_tuples(values["scores"])),
-            "fit": Solved.from_dict(_tuples(values["fit"])),
+            "scores": Scores.from_dict(values["scores"]),
+            "fit": Solved.from_dict(values["fit"]),
             "seconds": Seconds.from_dict(values["seconds"]),
             "place": Place.from_dict(values["place"]),
-            "curve": Curve.from_dict(_tuples(values["curve"])) if values.get("curve") else None,
+            "curve": Curve.from_dict(values["curve"]) if values.get("curve") else None,
         }
         record = super().from_dict({**values, **parts})
         # Before there was a choice, tuning compared the AUC over all queries.
@@ -190,10 +190,6 @@ class FitRecord(_Part):
         """Why this record must not be kept: a number that is none; None if it is sound."""
         return next((f"{name} is {number}" for name, number in _numbers(self.to_dict()) if not math.isfinite(number)),
                     None)  # fmt: skip
-
-
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def _numbers(value: Any, name: str = "") -> Any:
