@@ -121,9 +121,12 @@ def _device_failure(error: Exception) -> Exception | None:
 
 
 def _end_soon() -> None:
-    """End this process once Ray has taken the exception that follows: a fresh one opens its GPU anew."""
+    """End this process once Ray has taken the exception that follows: a fresh one opens its GPU anew.
+
+    On a busy machine that takes a while; fits that come in the meantime are sent back.
+    """
     _WORKER.ending = True
-    threading.Timer(0.1, os._exit, [0]).start()
+    threading.Timer(1.0, os._exit, [0]).start()
 
 
 def _prepare(gpus: float) -> float:
