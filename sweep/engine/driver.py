@@ -125,7 +125,7 @@ class Driver:
         order = {place: number for number, place in enumerate(dict.fromkeys(places))}
         self._queue = FitQueue(self._cost, lambda spec: order[spec.dataset, spec.split])
         self._courses = {study.template.study: _Course(study) for study in plan.studies}
-        self._attempts: dict[str, int] = {}
+        self._failures: dict[str, tuple[str, ...]] = {}  # kinds of the failed attempts of fits that are tried again
         self._lean: set[str] = set()
         self._running: dict[str, tuple[FitSpec, float]] = {}
         self._splits: dict[Place, SplitData] = {}
@@ -282,17 +282,18 @@ class Driver:
         if self._running.pop(spec.key, None) is None:
             return  # an answer that came twice: the first one counts
         course = self._courses[spec.study]
-        attempt = self._attempts.pop(spec.key, 0) + 1
+        failures = self._failures.pop(spec.key, ())
         if finished.outcome is not None:
             try:
-                record = self._keep(spec, replace(finished.outcome.record, attempts=attempt), finished.outcome.arrays)
+                record = replace(finished.outcome.record, attempts=len(failures) + 1)
+                record = self._keep(spec, record, finished.outcome.arrays)
             except UnsoundRecord as error:
                 finished = replace(
                     finished, outcome=None, kind="numerical", message=str(error),
                     seconds=finished.outcome.record.seconds.busy,
                 )  # fmt: skip
         if finished.outcome is None:
-            self._fail(course, finished, attempt)
+            self._fail(course, finished, failures)
             return
         self._crossing("committed")
         self._hours += record.seconds.busy / 3600
@@ -302,13 +303,14 @@ class Driver:
         self._count()
         self._on_commit()
 
-    def _fail(self, course: _Course, finished: Finished, attempt: int) -> None:
+    def _fail(self, course: _Course, finished: Finished, before: tuple[str, ...]) -> None:
+        """Keep a failure; `before` are the kinds of earlier ones, each of which is forgiven so many times."""
         spec = finished.spec
-        final = attempt > RETRIES.get(finished.kind, 0)
+        final = before.count(finished.kind) >= RETRIES.get(finished.kind, 0)
         self.ledger.fail(
             self.sweep,
             Failure.of(
-                spec, attempt=attempt, kind=finished.kind, message=finished.message, traceback=finished.trace,
+                spec, attempt=len(before) + 1, kind=finished.kind, message=finished.message, traceback=finished.trace,
                 seconds=finished.seconds, final=final,
             ),
         )  # fmt: skip
@@ -319,7 +321,7 @@ class Driver:
             self._tell(course, spec, None)
             self._count()
             return
-        self._attempts[spec.key] = attempt
+        self._failures[spec.key] = (*before, finished.kind)
         if finished.kind == "out of memory":
             self._lean.add(spec.key)
         if finished.kind == "misplaced worker":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections import deque
@@ -117,14 +118,18 @@ def describe_failure(spec: FitSpec, error: BaseException, seconds: float) -> Fin
 _KINDS = {
     "out of memory": {"MemoryError", "OutOfMemoryError"},
     "misplaced worker": {"MisplacedWorkerError"},
-    "lost device": {"CUDARuntimeError", "CUDADriverError", "CUBLASError", "CUSOLVERError", "CUSPARSEError"},
+    "lost device": {"LostDeviceError", "CUDARuntimeError", "CUDADriverError", "CUBLASError", "CUSOLVERError",
+                    "CuSparseError"},
     "lost worker": {"WorkerCrashedError", "NodeDiedError", "ActorDiedError", "ObjectLostError", "OwnerDiedError",
                     "RaySystemError", "LocalRayletDiedError", "RayChannelError"},
     "numerical": {"LinAlgError", "FloatingPointError", "ArithmeticError"},
 }  # fmt: skip
+# CUDA and its libraries report memory that ran out as an error of theirs like any other.
+_NO_MEMORY = re.compile("out of memory|ALLOC_FAILED|INSUFFICIENT_RESOURCES")
 
 
 def classify(error: BaseException) -> str:
     """What kind of failure it is, which decides whether to try again."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    return next((kind for kind, classes in _KINDS.items() if names & classes), "bug")
+    kind = next((kind for kind, classes in _KINDS.items() if names & classes), "bug")
+    return "out of memory" if kind == "lost device" and _NO_MEMORY.search(str(error)) else kind

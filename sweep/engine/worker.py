@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sweep.code import unbundle
+from sweep.engine.executors import classify
 from sweep.engine.whereabouts import announced
+from sweep.errors import first_line
 from sweep.fits import FitOutcome, FitSpec, Help, SplitData, fit_and_score
 
 
@@ -36,7 +38,11 @@ class Luggage:
 
 
 class MisplacedWorkerError(RuntimeError):
-    """This process opened one GPU and was handed another."""
+    """This process cannot use the GPU that it was handed: it opened another one, or is about to end."""
+
+
+class LostDeviceError(RuntimeError):
+    """CUDA or one of its libraries failed: whatever this process tries next on its GPU may fail, too."""
 
 
 @dataclass
@@ -46,6 +52,7 @@ class _Worker:
     warm: bool = False
     devices: str | None = None  # what Ray gave the process when it opened its GPU
     has_gpu: bool = False
+    ending: bool = False
 
 
 _WORKER = _Worker()
@@ -94,14 +101,39 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order, help: Help) -> FitOutc
         with announced(spec.key, spec.label, order.gpus):
             startup = _prepare(order.gpus)
             outcome = fit_and_score(spec, data, replace(help, device="cuda:0" if _WORKER.has_gpu else "cpu"))
+    except Exception as error:
+        failure = _device_failure(error)
+        if failure is None:
+            raise
+        _end_soon()
+        raise failure from error
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcome.with_seconds(startup=startup, queue=max(0.0, began - order.submitted))
 
 
+def _device_failure(error: Exception) -> Exception | None:
+    """An error of CuPy's own as one that a driver without CuPy can read; None for all others."""
+    if not type(error).__module__.startswith("cupy"):
+        return None
+    told = first_line(error)
+    return {"lost device": LostDeviceError(told), "out of memory": MemoryError(told)}.get(classify(error))
+
+
+def _end_soon() -> None:
+    """End this process once Ray has taken the exception that follows: a fresh one opens its GPU anew.
+
+    On a busy machine that takes a while; fits that come in the meantime are sent back.
+    """
+    _WORKER.ending = True
+    threading.Timer(1.0, os._exit, [0]).start()
+
+
 def _prepare(gpus: float) -> float:
     """Check the device; import everything and open the GPU the first time. Returns the seconds it took."""
     start = time.perf_counter()
+    if _WORKER.ending:
+        raise MisplacedWorkerError("this process lost its GPU and is about to end")
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     seen = [device for device in devices.split(",") if device and device != "-1"]
     expected = max(1, int(gpus)) if gpus else 0
@@ -113,7 +145,7 @@ def _prepare(gpus: float) -> float:
         return time.perf_counter() - start
     if _WORKER.has_gpu and devices != _WORKER.devices:
         # CUDA keeps the device it opened first, whatever the variable says later: let a fresh process do it.
-        threading.Timer(0.1, os._exit, [0]).start()  # after Ray has taken the exception
+        _end_soon()
         raise MisplacedWorkerError(f"opened GPU {_WORKER.devices!r}, was handed {devices!r}")
     return 0.0
 

@@ -173,6 +173,20 @@ def test_a_node_that_was_taken_away_many_times_costs_no_fit(tmp_path: Path) -> N
     assert len(ledger.failures("tiny")) == 12
 
 
+def test_failures_of_one_kind_use_up_no_retry_of_another(tmp_path: Path) -> None:
+    class Twofold(BreakingExecutor):
+        def wait(self, seconds: float) -> list[Finished]:
+            ends = super().wait(seconds)
+            preempted = ends and ends[0].outcome is None and self.submitted[ends[0].spec.key] <= 5
+            return [replace(ends[0], kind="preempted")] if preempted else ends
+
+    executor = Twofold(Counter(), "lost device", 8, one_fold)
+    tally, ledger = run(Home(tmp_path), executor, methods=["mdml-csfn"])
+    assert tally.failed == 0
+    assert Counter(f.kind for f in ledger.failures("tiny")) == {"preempted": 5, "lost device": 3}
+    assert {record.attempts for spec, record in ledger.records("tiny") if one_fold(spec)} == {9}
+
+
 class UnsoundExecutor(InlineExecutor):
     """One fit comes back with a number that is none."""
 
