@@ -44,8 +44,9 @@ def test_help_is_fast_and_imports_nothing_heavy() -> None:
 
 
 def test_the_contracts_commands_are_there() -> None:
-    expected = "run plan status stop results compare report ui export diff methods datasets data submit fetch doctor gc"
-    assert list(choices()) == expected.split() == NAMES
+    contract = "run plan status stop results compare report ui export diff methods datasets data submit fetch doctor gc"
+    assert set(contract.split()) <= set(NAMES)
+    assert list(choices()) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
