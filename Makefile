@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 QUICK := not slow and not bench and not chaos and not cluster
 
-.PHONY: quickstart reproduce test test-slow simulate bench chaos cluster-test lint format wheel clean
+.PHONY: quickstart reproduce test test-slow test-device simulate bench chaos cluster-test lint format wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
@@ -31,6 +31,19 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow"
+
+# Every array method and the path on a device that is none of NumPy's: Intel's dpnp, whose OpenCL runtime takes a CPU for
+# one. An environment of its own (3 GB), and a process for each method; all are run, whatever becomes of one.
+test-device: DEVICE := $(VENV)-device
+test-device:
+	test -d $(DEVICE) || $(PYTHON) -m venv $(DEVICE)
+	$(DEVICE)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt --editable '.[device]'
+	@failed=0; \
+	export OCL_ICD_FILENAMES=$(abspath $(DEVICE))/lib/libintelocl.so LD_LIBRARY_PATH=$(abspath $(DEVICE))/lib; \
+	names=$$($(DEVICE)/bin/python -c 'from tests.solvers.on_device import NAMES; print(*NAMES)') || exit 1; \
+	for name in $$names; do \
+		timeout 600 $(DEVICE)/bin/python -m tests.solvers.on_device dpnp $$name || failed=1; \
+	done; exit $$failed
 
 # Seeded schedules of crashes, losses and damage; COUNT=500 FIRST=0 make simulate for others.
 simulate: $(VENV)/.installed-dev
@@ -58,7 +71,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VENV)-device build *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

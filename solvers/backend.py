@@ -118,6 +118,8 @@ def to_numpy(array: Array) -> np.ndarray:
         return array
     if array_api_compat.is_cupy_array(array):
         return np.asarray(array.get())
+    if hasattr(array, "asnumpy"):  # dpnp
+        return np.asarray(array.asnumpy())
     try:
         return np.asarray(array)
     except (RuntimeError, TypeError):  # off the host: array-api-strict's second device, torch on CUDA
@@ -336,7 +338,12 @@ def group_sum(codes: Array, n_groups: int, Y: Array, *, xp: Namespace) -> Array:
     device = array_api_compat.device(Y)
     if not (_is_numpy(xp) or _is_cupy(xp)):
         groups = xp.arange(n_groups, device=device)
-        return xp.astype(groups[:, None] == codes[None, :], Y.dtype) @ Y
+        total = xp.zeros((n_groups, Y.shape[1]), dtype=Y.dtype, device=device)
+        block = max(1, block_bytes(xp) // (8 * max(1, n_groups)))  # one-hot rows of all at once could fill the memory
+        for start in range(0, codes.shape[0], block):
+            part = slice(start, min(start + block, codes.shape[0]))
+            total = total + xp.astype(groups[:, None] == codes[None, part], Y.dtype) @ Y[part, :]
+        return total
     _check_sparse_size(codes.shape[0], xp=xp)
     order = xp.argsort(codes, stable=True)
     starts = xp.searchsorted(xp.take(codes, order), xp.arange(n_groups + 1, device=device), side="left")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from solvers.methods import METHODS, make_method
 from solvers.pairs import PairSet
 from solvers.projection.pdml import PDML
 from tests.conftest import ROOT
-from tests.solvers import standin
+from tests.solvers import on_device, standin
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 6))
@@ -135,6 +136,29 @@ def strict_backend() -> backend.Backend:
     return choose_backend(strict.asarray(X, device=strict.Device("device1")))
 
 
+def test_sums_without_a_sparse_library_take_bounded_memory() -> None:
+    strict = strict_backend()
+    codes, Y = RNG.integers(8_000, size=8_000), RNG.standard_normal((8_000, 1))
+    tracemalloc.start()  # one-hot rows of all would take half a GB
+    sums = backend.group_sum(strict.indices(codes), 8_000, strict.asarray(Y), xp=strict.xp)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(to_numpy(sums)[:, 0], np.bincount(codes, Y[:, 0], 8_000), atol=1e-12)
+    assert most < 50e6
+
+
+def test_a_copy_to_the_host_is_made_as_the_library_makes_it(xp: Any) -> None:
+    class DpnpLike:
+        def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+            raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+        def asnumpy(self) -> np.ndarray:
+            return X
+
+    for array in (X, xp.asarray(X), strict_backend().asarray(X), DpnpLike()):
+        np.testing.assert_array_equal(to_numpy(array), X)
+
+
 def test_a_large_symmetric_product_has_both_triangles(xp: Any) -> None:
     A = RNG.standard_normal((20, 300))
     found = backend.symmetric_product(xp.asarray(A), xp.asarray(2 * A), xp=xp)
@@ -230,6 +254,13 @@ def test_every_method_finds_on_the_stand_in_what_it_finds_on_numpy(xp: Any, name
     np.testing.assert_allclose(squared(to_numpy(found)), squared(expected), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["path", "mdml-cvnd", "mdml-l1", "pdml-vnd", "lmnn"])
+def test_what_runs_on_a_device_of_another_library_agrees_with_numpy(name: str) -> None:
+    """The same program that `make test-device` runs, on the second device of array-api-strict."""
+    pytest.importorskip("array_api_strict")
+    assert on_device.main("array_api_strict", name) == 0
+
+
 def squared(Z: np.ndarray) -> np.ndarray:
     """Distances, which do not depend on the signs of eigenvectors."""
     return np.sum((Z[:, None, :] - Z[None, :, :]) ** 2, axis=-1)
@@ -243,7 +274,8 @@ def test_every_line_of_the_backend_is_run_by_this_file(tmp_path: Path) -> None:
     pytest.importorskip("coverage", reason="coverage is not installed: pip install orthosweep[dev]")
     data, report = tmp_path / "lines", tmp_path / "report.json"
     run = [sys.executable, "-m", "coverage"]
-    own = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not every_line and not every_method", __file__]
+    quick = "not every_line and not every_method and not agrees"
+    own = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", quick, __file__]
     source = [f"--data-file={data}", "--include=solvers/backend.py"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*run, "run", *source, *own], cwd=ROOT, env=environment, capture_output=True, text=True)
