@@ -23,7 +23,7 @@ class Lifeline:
     """
 
     def __init__(self, ray: Any) -> None:
-        self._closed = threading.Event()
+        self._closed, self._ray = threading.Event(), ray
         if ray.util.client.ray.is_connected():
             return  # ray://: its client raises when it loses the head
         self._address = str(ray.get_runtime_context().gcs_address)
@@ -36,6 +36,8 @@ class Lifeline:
     def _watch(self) -> None:
         answered = time.monotonic()
         while not self._closed.wait(_LOOK_SECONDS):
+            if not self._ray.is_initialized():
+                return  # somebody has left Ray meanwhile: its head may go
             if self._answers():
                 answered = time.monotonic()
             elif time.monotonic() - answered > self._patience and not self._closed.is_set():
