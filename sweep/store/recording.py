@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sweep.store.mlflow_store import MlflowStore, Pictures, Present
     from sweep.store.run_contents import RunContent
 
+_FIRST_SECONDS = 5.0  # before MLflow, which takes seconds to import, is looked for
+
 
 class Recorder:
     """Writes to MLflow from a thread of its own, so that a slow or dead server never stops a sweep."""
@@ -65,6 +67,7 @@ class Recorder:
         return self._try_sync(complete=True)
 
     def _loop(self) -> None:
+        self._stop.wait(_FIRST_SECONDS)  # a sweep that is stopped right after its start should not wait for an import
         while not self._stop.is_set():
             self._due.wait()
             self._due.clear()
