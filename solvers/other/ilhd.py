@@ -34,7 +34,7 @@ class ILHD(MetricLearner):
 
     Parameters
     ----------
-    n_bits : int, length of the code.
+    n_bits, rank : int, length of the code, under its own name and the sweep file's; `rank` counts where it is given.
     kernel_scale : float, s in exp(-s ||x - c||^2).
     C : float, penalty of the SVMs.
     n_same, n_other : int, sampled pairs of each example within and across classes.
@@ -59,8 +59,10 @@ class ILHD(MetricLearner):
         max_samples: int = 2_000,
         feature_share: float = 0.5,
         random_state: Any = None,
+        rank: int | None = None,
     ) -> None:
         self.n_bits = n_bits
+        self.rank = rank
         self.kernel_scale = kernel_scale
         self.C = C
         self.n_same = n_same
@@ -71,8 +73,9 @@ class ILHD(MetricLearner):
 
     def fit(self, X: Any, y: Any = None) -> ILHD:
         """Learn from points X (n, D) and labels y (n,)."""
-        if self.n_bits < 1:
-            raise ValueError(f"n_bits: expected at least 1, got {self.n_bits}")
+        n_bits = self.n_bits if self.rank is None else self.rank
+        if n_bits < 1:
+            raise ValueError(f"n_bits: expected at least 1, got {n_bits}")
         if not 0 < self.feature_share <= 1:
             raise ValueError(f"feature_share: expected a number above 0 and at most 1, got {self.feature_share}")
         points, labels, _ = self._validate_fit(_on_host(X), _on_host(y))
@@ -83,8 +86,8 @@ class ILHD(MetricLearner):
         self._points = points - self._origin
         rng = np.random.default_rng(self.random_state)
         self.n_iter_, self.n_eigh_, self.converged_ = 0, 0, True
-        self._bits = [self._fit_bit(labels, rng) for _ in range(self.n_bits)]
-        self.rank_ = self.n_bits
+        self._bits = [self._fit_bit(labels, rng) for _ in range(n_bits)]
+        self.rank_ = n_bits
         return self
 
     def _fit_bit(self, labels: np.ndarray, rng: np.random.Generator) -> _Bit:

@@ -41,7 +41,7 @@ class PDML(MetricLearner):
     Parameters
     ----------
     regularizer : one of none sfn vnd ldd dc cs dpp ic dec vgf ma, or oc: A A' = I instead of a penalty.
-    n_components : k; None for min(D, 100).
+    n_components, rank : k, under scikit-learn's name and the sweep file's; None for min(D, 100). Give one of them.
     gamma : weight of the regularizer; oc has none.
     margin : squared distance that dissimilar pairs should exceed.
     n_restarts : number of starts.
@@ -125,9 +125,11 @@ class PDML(MetricLearner):
         lower_bound: float | None = None,
         device: str = "auto",
         random_state: Any = None,
+        rank: int | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.n_components = n_components
+        self.rank = rank
         self.gamma = gamma
         self.margin = margin
         self.n_restarts = n_restarts
@@ -178,11 +180,13 @@ class PDML(MetricLearner):
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        minima = {"n_components": 1, "n_restarts": 1, "max_iter": 1, "gamma": 0, "tol": 0, "agree_tol": 0}
+        minima = {"n_components": 1, "rank": 1, "n_restarts": 1, "max_iter": 1, "gamma": 0, "tol": 0, "agree_tol": 0}
         for name, least in minima.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
+        if None not in (self.n_components, self.rank) and self.n_components != self.rank:
+            raise ValueError(f"rank: is n_components, got {self.rank} and {self.n_components}; give one of them")
         for name in ("margin", "dpp_bandwidth", "ic_beta"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
@@ -190,7 +194,8 @@ class PDML(MetricLearner):
     def _fit(self, problem: PairProblem, seed: int, backend: Backend, *, like: Any) -> PDML:
         began = time.perf_counter()
         xp, D = backend.xp, problem.dissimilar.X.shape[1]
-        rank = min(D, 100) if self.n_components is None else int(self.n_components)
+        asked = self.n_components if self.rank is None else self.rank
+        rank = min(D, 100) if asked is None else int(asked)
         if rank > D:
             raise ValueError(f"n_components: expected at most the {D} features of X, got {rank}")
         kind = "oc" if self.regularizer == "oc" else self.algorithm

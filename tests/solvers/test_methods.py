@@ -16,6 +16,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from solvers import ILHD, PDML
 from solvers.methods import METHODS, make_method
 
 NAMES = [
@@ -161,6 +162,16 @@ def test_gamma_and_rank_reach_the_parameters_they_mean() -> None:
     pytest.importorskip("solvers.projection.pdml")
     model = make_method("pdml-vnd", gamma=0.5, rank=7)
     assert (model.gamma, model.n_components, model.regularizer) == (0.5, 7, "vnd")
+
+
+def test_the_classes_know_the_sweep_files_word_for_the_rank(data: Any) -> None:
+    X, y = data
+    common = {"n_pairs": 50, "max_iter": 5, "random_state": 0}
+    by_word, by_name = PDML(rank=2, **common), PDML(n_components=2, **common)
+    np.testing.assert_array_equal(quiet_fit(by_word, X, y).components_, quiet_fit(by_name, X, y).components_)
+    assert quiet_fit(ILHD(rank=3, random_state=0), X, y).rank_ == 3
+    with pytest.raises(ValueError, match="rank: is n_components, got 2 and 3; give one of them"):
+        PDML(rank=2, n_components=3).fit(X, y)
 
 
 def test_a_drop_probability_of_one_is_refused() -> None:
