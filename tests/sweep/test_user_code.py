@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import io
 import json
 import os
@@ -23,7 +22,6 @@ import pytest
 import yaml
 
 from sweep.cli import main
-from sweep.remote.submit import submit
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
 from tests.sweep.engine.test_kill import committed
@@ -284,7 +282,9 @@ def job_server(tmp_path: Path) -> Iterator[str]:
     elsewhere.mkdir()
     environment = os.environ | {"RAY_AUTH_MODE": "disabled", "SWEEP_HOME": str(tmp_path / "head-home")}
     environment.pop("PYTHONPATH", None)
-    ray = Path(sys.executable).parent / "ray"
+    tools = Path(sys.executable).parent  # as on a head, whose `python` has the project
+    environment["PATH"] = f"{tools}{os.pathsep}{environment['PATH']}"
+    ray = tools / "ray"
     options = ("--head", "--block", "--num-cpus=2", "--dashboard-host=127.0.0.1", "--disable-usage-stats")
     head = subprocess.Popen(
         [ray, "start", *options, f"--port={ports[0]}", f"--dashboard-port={ports[1]}"],
@@ -310,9 +310,6 @@ def job_server(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(400)
-@pytest.mark.skipif(
-    "folder" not in inspect.signature(submit).parameters, reason="the code of a sweep does not travel yet"
-)
 def test_a_submitted_sweep_runs_where_the_package_is_not(
     folder: Path, job_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
