@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+# Columns of names and numbers keep their width; texts give way.
+_NEVER_CUT = 20
+_NUMBER = re.compile(r"(<= ?)?\d[\d.,e+/-]*( ± [\d.]+)?$")
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", optional: Sequence[str] = ()) -> None:
@@ -24,9 +29,17 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", optional: Se
         if _width(rows) > table_width():
             rows = [{name: value for name, value in row.items() if name != column} for row in rows]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for column in rows[0] if rows else ("nothing here yet",):
+    columns = list(rows[0]) if rows else ["nothing here yet"]
+    widths = {c: max(len(c), *(len(_cell(row[c])) for row in rows)) if rows else len(c) for c in columns}
+    texts = [column for column in columns if widths[column] > _NEVER_CUT]
+    room = table_width() - 2 * len(columns) - sum(widths[column] for column in columns if column not in texts)
+    for column in columns:
         numeric = any(_is_number(row[column]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis")
+        cut = max(8, room // len(texts)) if column in texts else widths[column]
+        table.add_column(
+            column, justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis",
+            min_width=min(cut, widths[column]), max_width=cut,
+        )  # fmt: skip
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     console = Console(file=sys.stdout, width=table_width(), highlight=False, markup=False)
@@ -79,7 +92,7 @@ def with_error(value: float | None, error: float | None) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, str) and value[:1].isdigit())
+    return isinstance(value, int | float) or (isinstance(value, str) and bool(_NUMBER.match(value)))
 
 
 def _cell(value: Any) -> str:

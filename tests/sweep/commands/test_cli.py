@@ -346,3 +346,18 @@ def test_looking_changes_no_file_of_a_home(finished: Path, capsys: pytest.Captur
         assert main([*command, "--home", str(home)]) == 0
     assert files() == before
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["datasets", "methods"])
+def test_names_are_never_cut_for_the_sake_of_texts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    home = ["--home", str(tmp_path)] if name == "datasets" else []
+    assert main([name, *home]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = {line.split()[0] for line in lines if line.strip()}
+    assert (
+        {"name", "digits-imbalanced", "act"} if name == "datasets" else {"method", "mdml-csfn", "pdml-vgf"}
+    ) <= first
+    assert max(map(len, lines)) <= 80
