@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Self, cast
 
@@ -170,7 +170,8 @@ class FitRecord(_Part):
         return self.started + self.seconds.transfer + self.seconds.solve + self.seconds.score
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """What this record says; a field that is left out is None."""
+        return _said(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -190,6 +191,12 @@ class FitRecord(_Part):
         """Why this record must not be kept: a number that is none; None if it is sound."""
         return next((f"{name} is {number}" for name, number in _numbers(self.to_dict()) if not math.isfinite(number)),
                     None)  # fmt: skip
+
+
+def _said(part: _Part) -> dict[str, Any]:
+    # Most fields of most fits are None; `asdict` would copy all of them, at every commit.
+    found = {name: value for name in _names(cast(Any, type(part))) if (value := getattr(part, name)) is not None}
+    return {name: _said(value) if isinstance(value, _Part) else value for name, value in found.items()}
 
 
 def _numbers(value: Any, name: str = "") -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Double, cast, func, select, update
+from sqlalchemy import Connection, Double, bindparam, cast, func, select, update
 
 from sweep.store.faults import FencedError
 from sweep.store.tables import sweeps
@@ -40,11 +40,17 @@ class Driving:
         return f"process {self.pid} on {self.host}"
 
 
+_SERVER_CLOCK = cast(func.extract("epoch", func.clock_timestamp()), Double)
+_MINE = update(sweeps).where(sweeps.c.name == bindparam("mine"), sweeps.c.fence == bindparam("number"))
+_SIGNS_OF_LIFE = {  # built once: one is part of every commit
+    "postgresql": _MINE.values(heartbeat=_SERVER_CLOCK),
+    "sqlite": _MINE.values(heartbeat=bindparam("here", type_=Double)),
+}
+
+
 def now(connection: Connection) -> Any:
     """Seconds since the epoch, by the one clock that all drivers of a database share."""
-    if connection.dialect.name == "postgresql":
-        return cast(func.extract("epoch", func.clock_timestamp()), Double)
-    return time.time()
+    return _SERVER_CLOCK if connection.dialect.name == "postgresql" else time.time()
 
 
 def drivers(connection: Connection) -> dict[str, Driving]:
@@ -84,8 +90,8 @@ def check(connection: Connection, held: Mapping[str, int]) -> None:
     The update locks the row, so that nobody takes another number before this transaction ends.
     """
     for sweep, fence in held.items():
-        mine = (sweeps.c.name == sweep) & (sweeps.c.fence == fence)
-        if connection.execute(update(sweeps).where(mine).values(heartbeat=now(connection))).rowcount != 1:
+        values = {"mine": sweep, "number": fence, "here": time.time()}
+        if connection.execute(_SIGNS_OF_LIFE[connection.dialect.name], values).rowcount != 1:
             other = drivers(connection).get(sweep)
             raise FencedError(
                 f"{sweep}: taken over by another driver ({other.driver if other else 'unknown'}); this one stops, "

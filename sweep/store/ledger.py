@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Executable, RowMapping, Select, Table, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Executable, RowMapping, Select, Table, delete, func, select, update
 
 from sweep.errors import UserError
 from sweep.fits import FitRecord, FitSpec
@@ -36,7 +36,6 @@ from sweep.store.viewing import view_server, view_sqlite
 from sweep.urls import expanded
 
 _BATCH = 1000
-_FITS_OF_SWEEP = select(fits).join(members, members.c.key == fits.c.key)
 
 
 @dataclass(frozen=True)
@@ -242,12 +241,12 @@ class Ledger:
     def records(self, sweep: str) -> Iterator[tuple[FitSpec, FitRecord]]:
         """All finished fits of a sweep, in a fixed order, seen by the score that this sweep compares."""
         score = self.sweeps().get(sweep, {}).get("score")
-        for spec, record in self._read(_FITS_OF_SWEEP.where(members.c.sweep == sweep)):
-            yield scored_by(score, spec, record)
+        for row in self._of_sweep(sweep):
+            yield scored_by(score, spec_of(row), record_of(row))
 
     def summaries(self, sweep: str) -> Iterator[FitRecord]:
         """Records of `records` alone: the specs take as long to read again."""
-        return map(record_of, self._intact(_FITS_OF_SWEEP.where(members.c.sweep == sweep)))
+        return map(record_of, self._of_sweep(sweep))
 
     def records_of(self, datasets: Iterable[str]) -> Iterator[tuple[FitSpec, FitRecord]]:
         """All finished fits on these datasets, of whatever sweep."""
@@ -304,11 +303,16 @@ class Ledger:
     def _read(self, query: Select[Any]) -> Iterator[tuple[FitSpec, FitRecord]]:
         return ((spec_of(row), record_of(row)) for row in self._intact(query))
 
-    def _intact(self, query: Select[Any]) -> Iterator[RowMapping]:
+    def _of_sweep(self, sweep: str) -> Iterator[RowMapping]:
+        # By the key in `members`, whose index has it in order: by that in `fits` each page would be sorted from all.
+        query = select(fits).join(members, members.c.key == fits.c.key).where(members.c.sweep == sweep)
+        return self._intact(query, members.c.key)
+
+    def _intact(self, query: Select[Any], by: ColumnElement[str] = fits.c.key) -> Iterator[RowMapping]:
         """Rows whose checksum holds, by key, in batches: nothing stays open while the caller works."""
         last = ""
         while True:
-            page = query.where(fits.c.key > last).order_by(fits.c.key).limit(_BATCH)
+            page = query.where(by > last).order_by(by).limit(_BATCH)
             rows = self._database.rows(page)
             for row in rows:
                 if is_intact(row):

@@ -23,6 +23,7 @@ MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
 _NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")  # what PostgreSQL or UTF-8 cannot hold
 _INT_LIMIT = 2**31
+_SEAL = json.JSONEncoder(default=repr)
 
 Row = Mapping[str, Any] | RowMapping
 
@@ -101,13 +102,10 @@ def fit_row(spec: FitSpec, record: FitRecord, *, home: str = "", committed: floa
     """The row of a finished fit, whose artifact lies in `home`."""
     if record.key != spec.key:
         raise UnsoundRecord(f"the record of {record.key} came back for {spec.key}")
-    defect = record.defect()
     try:
         texts = {"spec": _json(spec.to_dict()), "record": _json(record.to_dict())}
-    except (ValueError, TypeError) as error:
-        raise UnsoundRecord(defect or str(error)) from None
-    if defect is not None:
-        raise UnsoundRecord(defect)
+    except (ValueError, TypeError) as error:  # JSON has no word for a number that is none
+        raise UnsoundRecord(record.defect() or str(error)) from None
     return fit_row_of_texts(spec, record, **texts, home=home, committed=committed)
 
 
@@ -145,8 +143,7 @@ def fit_row_of_texts(
 
 def checksum(row: Row) -> str:
     """Over all that a fit's row says; where its artifact lies may change."""
-    sealed = json.dumps([row[name] for name in SEALED], default=repr)
-    return hashlib.sha256(sealed.encode()).hexdigest()
+    return hashlib.sha256(_SEAL.encode([row[name] for name in SEALED]).encode()).hexdigest()
 
 
 def is_intact(row: Row) -> bool:
@@ -167,13 +164,13 @@ def _json(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """Python's own types for NumPy's, at any depth."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+    if value is None or type(value) in (str, float, int, bool):
+        return value
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    return value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _float(value: Any) -> float | None:

@@ -6,6 +6,7 @@ the checksum covers all of them. `migrations` brings a ledger of an older versio
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text
@@ -111,6 +112,7 @@ SEALED = tuple(
 _DIALECTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
+@cache
 def insert_new(dialect: str, table: Table) -> Any:
     """INSERT that leaves rows alone that are there already."""
     return _DIALECTS[dialect](table).on_conflict_do_nothing()
