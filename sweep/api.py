@@ -481,7 +481,7 @@ def run_pilot(
             made,
             spec=source.spec.model_copy(update=update),
             studies=pilot_studies(made.studies),
-            cheapest_first=True,
+            pilot=True,
         )
         ledger.open_sweep(name, pilot.spec.without_secrets(), about(pilot) | {"pilot": True})
         driver = Driver(

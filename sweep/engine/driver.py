@@ -122,7 +122,7 @@ class Driver:
         self._make_executor = make_executor
         self._executor: Executor | None = None
         places = [(study.template.dataset, study.template.split) for study in plan.studies]
-        order = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        order = {place: 0 if plan.pilot else number for number, place in enumerate(dict.fromkeys(places))}
         self._queue = FitQueue(self._cost, lambda spec: order[spec.dataset, spec.split])
         self._courses = {study.template.study: _Course(study) for study in plan.studies}
         self._failures: dict[str, tuple[str, ...]] = {}  # kinds of the failed attempts of fits that are tried again
@@ -138,7 +138,7 @@ class Driver:
         """Run to the end; raises KeyboardInterrupt through, with everything finished committed."""
         try:
             self._begin()
-            while self._running or (self._queue and not self._over()):
+            while (self._running and not self._cut_off()) or (self._queue and not self._over()):
                 self._submit()
                 for finished in self._executor_now().wait(0.2):
                     self._take(finished)
@@ -258,6 +258,10 @@ class Driver:
                 self.stopped = Stop("stopped", "`sweep stop` asked for it; run again to go on")
         return self.stopped is not None
 
+    def _cut_off(self) -> bool:
+        """Whether even what runs is given up: a pilot has its seconds, and a fit may take hours."""
+        return self.plan.pilot and self._over()
+
     def _split(self, spec: FitSpec) -> SplitData:
         """Data of a fit's split, opened when its first fit is due."""
         place = (spec.dataset, spec.split)
@@ -347,7 +351,7 @@ class Driver:
             # A random order, the same in every run: no method profits from a quiet hour.
             return float(derive_seed(spec.seed, spec.key, "order"))
         cost = expected_cost(spec, self.plan.cards[spec.dataset].dimension)
-        return -cost if self.plan.cheapest_first else cost
+        return -cost if self.plan.pilot else cost
 
     def _count(self) -> None:
         size = Size.total(course.size for course in self._courses.values())

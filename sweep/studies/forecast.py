@@ -185,8 +185,7 @@ def forecast(standings: Sequence[Standing], costs: Costs, workers: Sequence[int]
         spreads.append(max((costs.spread(fit) for fit in standing.waiting), default=_SPREAD))
     busy = [sum(now) + sum(later) for now, later in groups]
     total = sum(busy)
-    rng = np.random.default_rng(0)
-    draws = [float(np.exp(rng.normal(0, spreads)) @ busy) for _ in range(_DRAWS)] if total else [0.0]
+    draws = [float(each @ busy) for each in _errors(np.array(spreads))] if total else [0.0]
     low, high = (float(np.quantile(draws, q)) / total if total else 1.0 for q in (0.05, 0.95))
     walls = {n: simulate(groups, n, costs.startup if total else 0.0) for n in workers}
     return Forecast(
@@ -194,6 +193,14 @@ def forecast(standings: Sequence[Standing], costs: Costs, workers: Sequence[int]
         {n: (wall * low, wall, wall * high) for n, wall in walls.items()},
         sum(len(now) + len(later) for now, later in groups),
     )
+
+
+def _errors(spreads: np.ndarray) -> np.ndarray:
+    """Draws of actual over predicted seconds, one row each, of mean 1: half of the variance is common to all studies."""
+    rng = np.random.default_rng(0)
+    own, common = rng.normal(size=(_DRAWS, len(spreads))), rng.normal(size=(_DRAWS, 1))
+    errors: np.ndarray = np.exp(spreads * (own + common) / math.sqrt(2.0) - spreads**2 / 2)
+    return errors
 
 
 def simulate(groups: Sequence[tuple[list[float], list[float]]], workers: int, startup: float) -> float:

@@ -55,7 +55,7 @@ class Plan:
     studies: Sequence[Study]
     refused: Sequence[Refusal]
     notes: Sequence[str] = ()
-    cheapest_first: bool = False
+    pilot: bool = False  # the cheapest first, and nothing is waited for when the time is up
     estimators: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -370,3 +370,30 @@ def test_fits_of_an_own_parameter_keep_it_in_the_record(tmp_path: Path) -> None:
     (row,) = result_rows(ledger.records("tiny"))
     assert set(row.params) == {"n_neighbors"}
     assert (row.gamma, row.rank) == (None, None)
+
+
+class NeverDone(CountingExecutor):
+    """Answers for nothing that takes long: pdml."""
+
+    def wait(self, seconds: float) -> list[Finished]:
+        return [] if self._queue[0].spec.method.startswith("pdml") else super().wait(seconds)
+
+
+def test_a_pilot_takes_the_cheapest_of_all_datasets_and_gives_up_what_runs_when_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    home, executor, seconds = Home(tmp_path), NeverDone(Counter()), iter(range(10_000))
+    home.create()
+    ledger = Ledger(home.ledger_url)
+    document = tiny(datasets=["digits", "digits-imbalanced"], methods=["mdml-csfn", "pdml-sfn"],
+                    grid={"gamma": [0.1], "rank": [60]})  # fmt: skip
+    spec = parse_spec(yaml.safe_dump(document | {"budget": {"wall_hours": 200 / 3600}}), "t.yaml")
+    plan = replace(make_plan(spec, home.data), pilot=True)
+    ledger.open_sweep(spec.name, {}, {})
+    display = Progress("t", io.StringIO(), live=False)
+    driver = Driver(plan, home=home, ledger=ledger, make_executor=lambda: executor, display=display,
+                    clock=lambda: float(next(seconds)))  # fmt: skip
+    driver.run()  # would never end otherwise
+    assert driver.stopped is not None
+    assert {fit.dataset for fit, _ in ledger.records(spec.name)} == {"digits", "digits-imbalanced"}
+    assert {fit.method for fit, _ in ledger.records(spec.name)} == {"mdml-csfn"}

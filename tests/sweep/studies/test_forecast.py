@@ -93,6 +93,16 @@ def test_a_half_finished_sweep_has_the_rest_left(tmp_path: Path) -> None:
     assert predicted.wall_seconds[4][1] < predicted.wall_seconds[1][1]
 
 
+def test_what_is_expected_lies_in_its_interval_however_many_studies_nothing_is_known_of(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.create()
+    found = standings(home, methods=["euc", "mdml-*", "pdml-*"], splits=3)
+    costs = Costs([(fit(dataset="another"), record(fit(dataset="another"), 10.0))])
+    low, expected, high = forecast(found, costs, [2]).busy_hours
+    assert low < 0.7 * expected
+    assert high > 1.5 * expected
+
+
 # -- costs --------------------------------------------------------------------------------------------
 
 
