@@ -12,6 +12,8 @@ from sweep.commands.options import add_command, add_home, add_json, add_spec, sa
 from sweep.commands.printing import print_json, print_table
 from sweep.errors import UserError
 
+_MOST_ROWS = 40  # of a table with a row per dataset and method
+
 
 def register(commands: Any) -> None:
     summary = "show what would run, and how long it would take"
@@ -51,9 +53,14 @@ def run(options: Namespace) -> int:
         return exits.DONE
     total = sum(row["fits"] for row in planned.rows)
     exact = all(row["exact"] for row in planned.rows)
-    print_table(_by_method(planned.rows), title=f"{source.spec.name}: {'' if exact else 'at most '}{total:,} fits")
+    names = ["dataset", "method"]
+    if len({(row["dataset"], row["method"]) for row in planned.rows}) > _MOST_ROWS:
+        names = ["method"]  # --json has each
+    print_table(
+        _added_up(planned.rows, names), title=f"{source.spec.name}: {'' if exact else 'at most '}{total:,} fits"
+    )
     if refused:
-        print_table(refused, title="refused")
+        print_table(_together(refused), title="refused")
     for note in planned.plan.notes:
         say(note)
     if not left:
@@ -66,22 +73,36 @@ def run(options: Namespace) -> int:
     return exits.DONE
 
 
-def _by_method(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+def _added_up(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """One row for all that agree in `names`."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        found[row["dataset"], row["method"]].append(row)
+        found[tuple(row[name] for name in names)].append(row)
     return [
-        {
-            "dataset": dataset,
-            "method": method,
-            "splits": len(of_method),
-            "tasks": sum(row["tasks"] for row in of_method),
-            "fits": ("" if all(row["exact"] for row in of_method) else "<= ")
-            + f"{sum(r['fits'] for r in of_method):,}",
-            "there": sum(row["there"] for row in of_method),
-            "left": sum(row["left"] for row in of_method),
+        dict(zip(names, place, strict=True))
+        | {
+            **({} if "dataset" in names else {"datasets": len({row["dataset"] for row in alike})}),
+            "splits": len({row["split"] for row in alike}),
+            "tasks": sum(row["tasks"] for row in alike),
+            "fits": ("" if all(row["exact"] for row in alike) else "<= ") + f"{sum(r['fits'] for r in alike):,}",
+            "there": sum(row["there"] for row in alike),
+            "left": sum(row["left"] for row in alike),
         }
-        for (dataset, method), of_method in found.items()
+        for place, alike in found.items()
+    ]
+
+
+def _together(refused: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per reason: the same value is refused by many methods, or on many datasets."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in refused:
+        named = found.setdefault((row["setting"], row["reason"]), {"datasets": [], "methods": []})
+        named["datasets"].append(row["dataset"])
+        named["methods"].append(row["method"])
+    return [
+        {kind: ", ".join(dict.fromkeys(names)) for kind, names in named.items()}
+        | {"setting": setting, "reason": reason}
+        for (setting, reason), named in found.items()
     ]
 
 

@@ -196,7 +196,7 @@ def forecast(standings: Sequence[Standing], costs: Costs, workers: Sequence[int]
 
 
 def _errors(spreads: np.ndarray) -> np.ndarray:
-    """Draws of actual over predicted seconds, one row each, of mean 1: half of the variance is common to all studies."""
+    """Draws of actual over predicted seconds, one row each, of mean 1; half of the variance is common to all."""
     rng = np.random.default_rng(0)
     own, common = rng.normal(size=(_DRAWS, len(spreads))), rng.normal(size=(_DRAWS, 1))
     errors: np.ndarray = np.exp(spreads * (own + common) / math.sqrt(2.0) - spreads**2 / 2)
