@@ -170,11 +170,10 @@ def restarts_table(sweep: SweepRecords) -> Table:
     for dataset in sweep.datasets:
         for method in sweep.ranked(dataset):
             fits = [r for s in sweep.studies if (s.dataset, s.method) == (dataset, method) for _, r in s.fits]
-            several = [r for r in fits if r.fit.restart_objectives and len(r.fit.restart_objectives) > 1]
+            several = [r for r in fits if r.fit.restart_spread is not None]
             if not several:
                 continue
             each = [needed for r in several if (needed := restarts_needed([r])) is not None]
-            spread = [_spread(r.fit.restart_objectives or ()) for r in several]
             rows.append(
                 {
                     "dataset": dataset,
@@ -184,7 +183,7 @@ def restarts_table(sweep: SweepRecords) -> Table:
                     "needed, mean": sum(each) / len(each),
                     "needed, most": int(max(each)),
                     "first was enough": sum(n == 1 for n in each) / len(each),
-                    "spread of objectives": max(spread),
+                    "spread of objectives": max(r.fit.restart_spread or 0.0 for r in several),
                 }
             )
     columns = ["dataset", "method", "fits", "restarts run", "needed, mean", "needed, most", "first was enough",
@@ -197,10 +196,6 @@ def restarts_table(sweep: SweepRecords) -> Table:
         pd.DataFrame(rows, columns=columns).set_index("dataset"),
         {"first was enough": lambda v: f"{100 * v:.0f} %", "needed, mean": lambda v: f"{v:.2f}"},
     )
-
-
-def _spread(objectives: Sequence[float]) -> float:
-    return (max(objectives) - min(objectives)) / max(1.0, abs(min(objectives)))
 
 
 def setting_text(row: ResultRow) -> str:

@@ -159,9 +159,14 @@ class Run:
         """One row per finished fit: every hyperparameter, fold, score, second and certificate as a column."""
         import pandas as pd
 
+        return pd.DataFrame(self.fit_rows)
+
+    @property
+    def fit_rows(self) -> list[dict[str, Any]]:
+        """`fits` as plain rows."""
         from sweep.store.fit_rows import fit_row
 
-        return pd.DataFrame([fit_row(spec, record) for spec, record in self.ledger.records(self.name)])
+        return [fit_row(spec, record) for spec, record in self.ledger.records(self.name)]
 
     def compare(self) -> list[Efficiency]:
         """Convex against non-convex: fits, time, ratios."""

@@ -40,13 +40,13 @@ def run(options: Namespace) -> int:
     if options.format == "parquet":
         _write_parquet(found.fits if options.fits else found.results, options.output)
         return exits.DONE
-    rows: list[Any] = found.fits.to_dict("records") if options.fits else result_dicts(found)
+    rows = found.fit_rows if options.fits else result_dicts(found)
     with contextlib.ExitStack() as stack:
         if options.output:
             file = stack.enter_context(Path(options.output).expanduser().open("w", encoding="utf-8", newline=""))
             stack.enter_context(contextlib.redirect_stdout(file))
         if options.format == "json":
-            print_json([_plain(row) for row in rows])
+            print_json(rows)
         elif options.format == "csv":
             write_csv(rows)
         else:
@@ -83,8 +83,3 @@ def _write_parquet(frame: Any, output: str | None) -> None:
     if "params" in frame:
         frame = frame.assign(params=[json.dumps(dict(value)) for value in frame["params"]])
     frame.to_parquet(Path(output).expanduser() if output else sys.stdout.buffer, index=False)
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """NaN of a frame is nothing in JSON."""
-    return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}

@@ -131,6 +131,14 @@ class Solved(_Part):
     bound_gap: float | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def restart_spread(self) -> float | None:
+        """Relative difference between the highest and the lowest objective of several restarts."""
+        found = self.restart_objectives
+        if not found or len(found) < 2:
+            return None
+        return (max(found) - min(found)) / max(1.0, abs(min(found)))
+
 
 @dataclass(frozen=True)
 class Curve(_Part):

@@ -33,6 +33,7 @@ def fit_row(spec: FitSpec, record: FitRecord) -> dict[str, Any]:
         **scores,
         **record.scores.more,
         **solved | {"vectors": solved.pop("rank")},
+        "restart_spread": record.fit.restart_spread,
         **{f"{phase}_seconds": seconds for phase, seconds in asdict(record.seconds).items()},
         "busy_seconds": record.seconds.busy,
         **{k: v for k, v in asdict(record.place).items() if k in ("host", "pid", "device", "gpu")},
