@@ -18,9 +18,12 @@ DATA ?= $(or $(SWEEP_DATA),../shared/data)
 reproduce: $(VENV)/.installed
 	$(BIN)/sweep data prepare act --from $(DATA)/har-rebuilt.npz
 	$(BIN)/sweep data prepare reuters --from $(DATA)/reuters21578.tar.gz
+	$(BIN)/sweep data prepare news --from $(DATA)/20news-bydate.tar.gz
 	$(BIN)/sweep data prepare mimic --from $(DATA)/mimic-iii-demo
 	$(BIN)/sweep data prepare eicu --from $(DATA)/eicu-demo
+	$(BIN)/sweep run reproduction-core
 	$(BIN)/sweep run reproduction
+	$(BIN)/sweep report reproduction-core
 	$(BIN)/sweep report reproduction
 
 # tests/conftest.py orders the files. One thread each: the threads of several BLAS would wait for one another.

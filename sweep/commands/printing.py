@@ -32,7 +32,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", optional: Se
     columns = list(rows[0]) if rows else ["nothing here yet"]
     widths = {c: max(len(c), *(len(_cell(row[c])) for row in rows)) if rows else len(c) for c in columns}
     texts = [column for column in columns if widths[column] > _NEVER_CUT]
-    room = table_width() - 2 * len(columns) - sum(widths[column] for column in columns if column not in texts)
+    room = table_width() - 2 * (len(columns) - 1) - sum(widths[column] for column in columns if column not in texts)
     for column in columns:
         numeric = any(_is_number(row[column]) for row in rows)
         cut = max(8, room // len(texts)) if column in texts else widths[column]
