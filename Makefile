@@ -27,13 +27,15 @@ reproduce: $(VENV)/.installed
 	$(BIN)/sweep report reproduction
 
 # tests/conftest.py orders the files. One thread each: the threads of several BLAS would wait for one another.
-test: export OMP_NUM_THREADS := 1
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+test test-slow: export OMP_NUM_THREADS := 1
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not serial and $(QUICK)"
-	$(BIN)/python -m pytest -m "serial and $(QUICK)"
+	$(BIN)/python -m pytest -rs $(PARALLEL) -m "not serial and $(QUICK)"
+	$(BIN)/python -m pytest -rs -m "serial and $(QUICK)"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "slow"
+	$(BIN)/python -m pytest -rs $(PARALLEL) -m "slow and not serial"
+	$(BIN)/python -m pytest -rs -m "slow and serial"
 
 # Every array method and the path on a device that is none of NumPy's: Intel's dpnp, whose OpenCL runtime takes a CPU for
 # one. An environment of its own (3 GB), and a process for each method; all are run, whatever becomes of one.
@@ -47,6 +49,10 @@ test-device:
 	for name in $$names; do \
 		timeout 600 $(DEVICE)/bin/python -m tests.solvers.on_device dpnp $$name || failed=1; \
 	done; exit $$failed
+
+# In an empty environment away from the checkout, on every Python that is installed and supported.
+wheel:
+	.ci/wheel
 
 # Seeded schedules of crashes, losses and damage; COUNT=500 FIRST=0 make simulate for others.
 simulate: $(VENV)/.installed-dev

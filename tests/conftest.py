@@ -1,14 +1,21 @@
-"""Shared fixtures: array backends, the real data's folder, small sweeps."""
+"""Shared fixtures: array backends, the real data's folder; and which tests may be left out."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, settings
+
+# Without tracing every line of every library, which explains failures and takes most of the time of a long example.
+settings.register_profile("untraced", phases=set(Phase) - {Phase.explain})
+settings.load_profile("untraced")
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,6 +35,39 @@ LONGEST = (
     "test_postgres",
     "test_submit",
 )
+
+# Where it is set, a test that is left out fails unless its reason is one of MACHINES_OWN, or has one of these words.
+STRICT = "SWEEP_MAY_SKIP"
+# What cannot be mended by installing something small: devices, rights, the clouds' packages, data under a licence, and
+# PyTorch, which brings gigabytes of CUDA's libraries.
+MACHINES_OWN = re.compile(
+    r"no CUDA device|no GPU|has a GPU|needs root|does not let us|pip install (botocore|google-api|kubernetes)"
+    r"|KUBERAY_CRD|no real data|no file of real data|PyTorch"
+)
+
+
+def may_be_left_out(reason: str, absent: str) -> bool:
+    """Whether a test may be left out for a reason; `absent` has the tools that could not be installed."""
+    return bool(MACHINES_OWN.search(reason)) or any(tool in reason for tool in absent.split())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    return _judged((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    return _judged((yield))
+
+
+def _judged(report: Any) -> Any:
+    absent = os.environ.get(STRICT)
+    if absent is not None and report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if not may_be_left_out(reason, absent):
+            report.outcome, report.longrepr = "failed", f"{reason}\n{STRICT} is set: this may not be left out here"
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,9 +30,11 @@ STAND_INS = {
         echo "ray@$NODE $RAY_AUTH_MODE ${#RAY_AUTH_TOKEN} $*" >> "$LOG"
         sleep 30 & wait $!""",
     "sweep": """
+        trap 'echo stopped >> "$LOG"; exit 130' TERM
+        # Whoever waits for this line may send a signal to the job: wait until its shell has said what to do with one.
+        until [ "$1" = doctor ] || grep -Eq '^SigCgt:.*[4-7c-f]...$' "/proc/$PPID/status"; do sleep 0.01; done
         echo "sweep $*" >> "$LOG"
         if [ "$1" = doctor ]; then exit "${DOCTOR:-0}"; fi
-        trap 'echo stopped >> "$LOG"; exit 130' TERM
         for _ in $(seq "${SWEEP_TENTHS:-1}"); do sleep 0.1; done
         exit "${SWEEP_EXIT:-0}" """,
 }
@@ -103,7 +105,6 @@ def test_the_end_of_the_time_reaches_the_sweep(allocation: dict[str, str]) -> No
     while "sweep run" not in (log.read_text() if log.exists() else ""):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    time.sleep(0.3)
     os.kill(job.pid, signal.SIGTERM)
     assert finish(job) == 130
     assert "stopped" in log.read_text()

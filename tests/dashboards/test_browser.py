@@ -222,7 +222,7 @@ def test_the_live_page_takes_in_what_is_new_and_keeps_what_was_opened(
         show(browser, served.url, 1280, "light")
         wait_for(browser, ["partial:", "live"])
         browser.execute_script("document.getElementById('fold-provenance').open = true")
-        time.sleep(0.5)  # so that the page knows which version it has
+        wait_for_answers(browser, served.url, 2)  # the page, and which version it is
         served.show(paired)
         wait_for(browser, ["complete: 1548 tasks"])
         assert browser.execute_script("return document.getElementById('fold-provenance').open")
@@ -268,6 +268,16 @@ def test_mlflow_shows_the_runs_the_charts_and_the_comparison(
             assert [e for e in errors(browser) if not MLFLOWS_OWN.search(e)] == []
             hosts = {a.split("/")[2] for a in requests(browser) if a.startswith("http")}
             assert hosts == {f"127.0.0.1:{port}"}
+
+
+def wait_for_answers(browser: Any, address: str, count: int) -> None:
+    """Until the browser has had so many answers from an address."""
+    deadline = time.monotonic() + 60
+    while count > 0:
+        assert time.monotonic() < deadline
+        messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+        answers = (m["params"]["response"] for m in messages if m["method"] == "Network.responseReceived")
+        count -= sum(answer["url"] == address for answer in answers)
 
 
 def wait_for(browser: Any, texts: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from solvers import ILHD, PDML
 from solvers.methods import METHODS, make_method
+from tests.conftest import ROOT
 
 NAMES = [
     "euc",
@@ -309,15 +311,33 @@ def _one_per_class() -> list[Any]:
     return list({type(estimator): estimator for estimator in _all_estimators()}.values())
 
 
-@parametrize_with_checks(_one_per_class())
+def own_checks(estimators: list[Any], *, array_api: bool = False) -> Any:
+    """scikit-learn's checks as cases of a test; that of the array API needs a setting which SciPy reads but once."""
+    made = parametrize_with_checks(estimators)
+    names, cases = made.args
+    chosen = [case for case in cases if ("array_api" in case[1].func.__name__) is array_api]
+    return pytest.mark.parametrize(names, chosen, **made.kwargs)
+
+
+@own_checks(_one_per_class())
 def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
     run_check(estimator, check)
 
 
 @pytest.mark.slow
-@parametrize_with_checks(_all_estimators())
+@own_checks(_all_estimators())
 def test_scikit_learns_own_checks_pass_for_every_method(estimator: Any, check: Any) -> None:
     run_check(estimator, check)
+
+
+def test_scikit_learns_check_of_the_array_api_passes_for_every_method() -> None:
+    code = (
+        "from tests.solvers.test_methods import METHODS, _all_estimators, own_checks, run_check\n"
+        "_, cases = own_checks(_all_estimators(), array_api=True).args\n"
+        "assert len(cases) >= len(METHODS)\n"
+        "for case in cases: run_check(*case)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"SCIPY_ARRAY_API": "1"}, cwd=ROOT)
 
 
 def run_check(estimator: Any, check: Any) -> None:

@@ -89,7 +89,7 @@ def test_an_odd_password_is_nowhere_to_be_found(field: str, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("field", FIELDS)
 @seed(16)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(password=PASSWORDS, encoded=st.booleans())
 def test_no_password_is_to_be_found_anywhere(
     field: str, password: str, encoded: bool, tmp_path_factory: pytest.TempPathFactory

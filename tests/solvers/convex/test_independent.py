@@ -89,7 +89,7 @@ def test_a_plain_primal_dual_method_finds_the_same_optimum(regularizer: str) -> 
 @pytest.mark.parametrize("gamma", [1e-3, 0.05])
 @pytest.mark.parametrize("regularizer", [name for name in (*SPECTRAL, *ENTRIES) if name != "cvnd"])
 def test_cvxpy_finds_the_same_optimum(regularizer: str, gamma: float) -> None:
-    cp: Any = pytest.importorskip("cvxpy", reason="needs the bench extra: pip install 'orthosweep[bench]'")
+    cp: Any = pytest.importorskip("cvxpy", reason="cvxpy is in the dev extra")
     _, _, _, C, z = problem()
     D, m = C.shape[0], len(z)
     M = cp.Variable((D, D), PSD=True)
@@ -113,7 +113,7 @@ def test_cvxpy_finds_the_same_optimum(regularizer: str, gamma: float) -> None:
 @pytest.mark.parametrize("gamma", [1e-3, 0.05])
 def test_qics_finds_the_same_optimum_of_cvnd(gamma: float) -> None:
     """Minimise <C, M> + mean(xi) + gamma t with t at least the negative entropy of M + eps I."""
-    qics: Any = pytest.importorskip("qics", reason="needs the bench extra: pip install 'orthosweep[bench]'")
+    qics: Any = pytest.importorskip("qics", reason="qics is in the dev extra")
     _, _, _, C, z = problem()
     D, m = C.shape[0], len(z)
     rows, columns = np.triu_indices(D)

@@ -62,14 +62,13 @@ def test_small_classes_are_asked_completely():
     assert sample.weights.sum() == pytest.approx(sizes.sum())
 
 
-@pytest.mark.parametrize("max_queries", [2, 3, 7, 50, 500])
-@pytest.mark.parametrize("n_classes", [1, 4, 700])
+@pytest.mark.parametrize(
+    ("n_classes", "max_queries"), [(1, 2), (1, 3), (4, 2), (4, 3), (4, 7), *((700, k) for k in (2, 3, 7, 50, 500))]
+)
 def test_every_row_is_as_likely_as_its_weight_says(max_queries, n_classes):
     """Also with more classes than queries, where classes of one size share a stratum."""
     sizes = np.random.default_rng(0).integers(2, 9, size=n_classes)
     n, n_draws = int(sizes.sum()), 400
-    if n <= max_queries:
-        pytest.skip("nothing to sample")
     represented = np.zeros(n)
     for seed in range(n_draws):
         sample = sample_queries(sizes, max_queries, seed)

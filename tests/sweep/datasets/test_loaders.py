@@ -544,19 +544,20 @@ def test_car_annotations_are_read(tmp_path: Path) -> None:
 
 
 def test_vgg16_features_are_those_of_the_second_layer(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    models = pytest.importorskip("torchvision.models")
-    image_module = pytest.importorskip("PIL.Image")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'orthosweep[images]'")
+    models = pytest.importorskip("torchvision.models", reason="needs PyTorch: pip install 'orthosweep[images]'")
+    from PIL import Image
+
     folder = write_birds(tmp_path / "birds")
     rng = np.random.default_rng(0)
     for image in folder.glob("images/*/*.jpg"):
-        image_module.fromarray(rng.integers(0, 255, (256, 256, 3), dtype=np.uint8)).save(image)
+        Image.fromarray(rng.integers(0, 255, (256, 256, 3), dtype=np.uint8)).save(image)
     model = models.vgg16(weights=None).eval()
     torch.save(model.state_dict(), folder / "vgg16-test.pth")
     dataset = images.load_birds(folder, quiet)
     assert (dataset.X.shape, dataset.classes) == ((2, 4096), ("001.A", "002.B"))
     # The same by hand: the whole network, listened to behind its second fully-connected layer.
-    pixels = np.asarray(image_module.open(folder / "images/002.B/y.jpg"))[16:240, 16:240] / 255
+    pixels = np.asarray(Image.open(folder / "images/002.B/y.jpg"))[16:240, 16:240] / 255
     scaled = ((pixels - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]).transpose(2, 0, 1)[None]
     heard = []
     model.classifier[3].register_forward_hook(lambda module, given, output: heard.append(output.detach().clone()))

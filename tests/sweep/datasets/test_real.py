@@ -25,7 +25,7 @@ FILES = {
 def real(request: pytest.FixtureRequest, real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     source = real_data / FILES[request.param]
     if not source.exists():
-        pytest.skip(f"no {source}")
+        pytest.skip(f"no file of real data at {source}")
     cache = tmp_path_factory.mktemp("cache")
     prepare(request.param, source, cache=cache)
     return load_dataset(request.param, cache=cache)

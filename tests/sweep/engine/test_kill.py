@@ -74,7 +74,9 @@ def test_sigkill_at_several_moments_changes_nothing(sweep_file: Any, tmp_path: P
         if target:
             wait_for(stormy, target, process)
         else:
-            time.sleep(2)
+            while not Home(stormy).is_locked():
+                assert process.poll() is None
+                time.sleep(0.02)
         process.kill()
         process.wait()
         after = committed(stormy)

@@ -9,7 +9,6 @@ import json
 import os
 import tarfile
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -352,7 +351,8 @@ def test_the_driver_on_the_head_is_asked_to_stop(head: Home, capsys: Any) -> Non
     with head.lock():
         asking = threading.Thread(target=on_the_head, args=(["stop", str(head.folder), "--name", "far"],))
         asking.start()
-        time.sleep(0.5)
+        while not head.read_state("far.stop"):
+            assert asking.is_alive()
         head.write_state("far.stop", {})  # as a driver does that begins
         asking.join()
     assert head.read_state("far.stop")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +51,6 @@ def test_a_second_driver_is_refused_and_a_killed_one_does_not_block(tmp_path: Pa
     finally:
         holder.kill()
         holder.wait()
-    time.sleep(0.1)
     assert not home.is_locked()
     with home.lock():
         assert home.is_locked()

@@ -227,6 +227,12 @@ class LedgerAndHome(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
+MORE = (
+    pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+    pytest.param(1_000, marks=[pytest.mark.chaos, pytest.mark.timeout(3600)]),
+)
+
+
 def _run(make_url: Callable[[], str], examples: int) -> None:
     machine = type("Machine", (LedgerAndHome,), {"make_url": staticmethod(make_url)})
     run_state_machine_as_test(
@@ -238,13 +244,13 @@ def _run(make_url: Callable[[], str], examples: int) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("examples", [12, *MORE])
 def test_any_order_of_events_on_sqlite(examples: int) -> None:
     _run(lambda: "sqlite", examples)
 
 
 @pytest.mark.usefixtures("postgres")
-@pytest.mark.parametrize("examples", [4, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("examples", [4, *MORE])
 def test_any_order_of_events_on_postgresql(server: Server, examples: int) -> None:
     made = 0
 
