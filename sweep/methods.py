@@ -74,6 +74,8 @@ def known_method(name: str) -> SweepMethod:
 def our_method(name: str, params: Mapping[str, Value], tune: Mapping[str, Any], where: str) -> SweepMethod:
     """One of the 31, with parameters that the sweep file fixes or tunes beyond the usual ones."""
     ours = METHODS[name]
+    if not params and not tune:
+        return _of_ours(ours, ())  # without importing the class, and scikit-learn with it
     accepted = set(ours.load()._get_param_names()) | set(ours.called)
     usable = sorted(accepted - set(ours.params) - {"device", "random_state"})
     for kind, names in (("params", params), ("tune", tune)):

@@ -16,7 +16,7 @@ from sweep.seeds import derive_seed
 from sweep.store.faults import UnsoundRecord
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
-from sweep.store.rows import Failure
+from sweep.store.rows import Failure, Glance
 from sweep.store.warm import warm_start
 from sweep.studies.base import Size, Study, Told, expected_cost, n_fits
 from sweep.studies.forecast import Costs
@@ -158,11 +158,11 @@ class Driver:
         starts = [(course, course.study.start()) for course in self._courses.values()]
         self.ledger.adopt(self.sweep, (fit.key for _, fits in starts for fit in fits))
         known: dict[str, Told] = {}
-        for record in self.ledger.summaries(self.sweep):
-            told = self._checked(record)
+        for glance in self.ledger.glances(self.sweep, self.plan.spec.score):
+            told = self._checked(glance)
             if told is not None:
-                known[record.key] = told
-            self._hours += record.seconds.busy / 3600
+                known[glance.key] = told
+            self._hours += glance.busy_seconds / 3600
         self._hours += sum(failure.seconds for failure in self.ledger.failures(self.sweep)) / 3600
         self.ledger.discard(self.ledger.altered)  # so that what is computed again can be kept
         for course, fits in starts:
@@ -208,22 +208,21 @@ class Driver:
 
     def _look_up(self, key: str) -> Told | None:
         """What the ledger holds of a fit, unless its row or its artifact is damaged."""
-        record = self.ledger.record(key)
-        if record is None:
+        glance = self.ledger.glance(key, self.plan.spec.score)
+        if glance is None:
             self.ledger.discard([key])  # a row that failed its checksum would keep the new one out
             return None
-        return self._checked(record)
+        return self._checked(glance)
 
-    def _checked(self, record: FitRecord) -> Told | None:
-        """What a record says, unless it cannot be used: then it is computed again."""
-        missing = record.artifact and self.home.read_artifact(record.key, record.artifact) is None
-        value = record.scores.get(self.plan.spec.score)
-        if value is None or (missing and not self.ledger.lies_elsewhere(record.key)):
+    def _checked(self, fit: Glance) -> Told | None:
+        """What a finished fit says, unless it cannot be used: then it is computed again."""
+        missing = fit.artifact and self.home.read_artifact(fit.key, fit.artifact) is None
+        if fit.value is None or (missing and not self.ledger.lies_elsewhere(fit.key)):
             if missing:
-                self.ledger.altered.append(record.key)
-            self.ledger.discard([record.key])
+                self.ledger.altered.append(fit.key)
+            self.ledger.discard([fit.key])
             return None
-        return Told(value, record.curve)
+        return Told(fit.value, fit.curve)
 
     def _executor_now(self) -> Executor:
         if self._executor is None:

@@ -21,6 +21,12 @@ def _names(kind: Any) -> frozenset[str]:
     return frozenset(each.name for each in fields(kind))
 
 
+@cache
+def _unnamed(kind: Any) -> frozenset[str]:
+    """Scores of the table that have no field."""
+    return frozenset(SCORES) - _names(kind)
+
+
 @dataclass(frozen=True)
 class _Part:
     @classmethod
@@ -105,8 +111,7 @@ class Scores(_Part):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """From a mapping; a score that has no field of its own stands in `more`."""
-        unnamed = SCORES.keys() - _names(cast(Any, cls))
-        more = {name: values[name] for name in unnamed if name in values}
+        more = {name: values[name] for name in _unnamed(cast(Any, cls)) if name in values}
         return super().from_dict({**values, "more": more} if more else values)
 
 

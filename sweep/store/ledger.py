@@ -30,7 +30,7 @@ from sweep.store.home import Home
 from sweep.store.migrations import bring_up_to_date
 from sweep.store.pending import Pending
 from sweep.store.repair import repair, suspect_mark
-from sweep.store.rows import Failure, failure_row, fit_row, is_intact, record_of, scored_by, spec_of
+from sweep.store.rows import Failure, Glance, failure_row, fit_row, glance_of, is_intact, record_of, scored_by, spec_of
 from sweep.store.tables import failures, fits, insert_new, insert_or_update, members, meta, mlflow_runs, sweeps
 from sweep.store.viewing import view_server, view_sqlite
 from sweep.urls import expanded
@@ -244,9 +244,13 @@ class Ledger:
         for row in self._of_sweep(sweep):
             yield scored_by(score, spec_of(row), record_of(row))
 
-    def summaries(self, sweep: str) -> Iterator[FitRecord]:
-        """Records of `records` alone: the specs take as long to read again."""
-        return map(record_of, self._of_sweep(sweep))
+    def glances(self, sweep: str, score: str) -> Iterator[Glance]:
+        """What a driver asks of the finished fits of a sweep that compares `score`."""
+        return (glance_of(row, score) for row in self._of_sweep(sweep))
+
+    def glance(self, key: str, score: str) -> Glance | None:
+        """The same of one fit, if it is there and intact."""
+        return next((glance_of(row, score) for row in self._intact(select(fits).where(fits.c.key == key))), None)
 
     def records_of(self, datasets: Iterable[str]) -> Iterator[tuple[FitSpec, FitRecord]]:
         """All finished fits on these datasets, of whatever sweep."""

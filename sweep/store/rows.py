@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import RowMapping
 
 from solvers.scores import SCORES
-from sweep.fits import FitRecord, FitSpec
+from sweep.fits import Curve, FitRecord, FitSpec, Scores
 from sweep.store.faults import UnsoundRecord
 from sweep.store.tables import SEALED
 
@@ -96,6 +96,23 @@ def without_bad_characters(text: str) -> str:
 
 def failure_row(sweep: str, failure: Failure) -> dict[str, Any]:
     return asdict(failure.cleaned()) | {"sweep": sweep}
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What a driver asks of a finished fit; the whole record takes three times as long to read."""
+
+    key: str
+    artifact: str | None
+    busy_seconds: float
+    value: float | None  # the score that the sweep compares
+    curve: Curve | None
+
+
+def glance_of(row: Row, score: str) -> Glance:
+    record = json.loads(row["record"])
+    value, curve = Scores.from_dict(record["scores"]).get(score), record.get("curve")
+    return Glance(row["key"], row["artifact"], row["busy_seconds"], value, Curve.from_dict(curve) if curve else None)
 
 
 def fit_row(spec: FitSpec, record: FitRecord, *, home: str = "", committed: float | None = None) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_many_fits_are_read_in_order_and_completely(ledger: Ledger) -> None:
     ledger.adopt("a", [fit.key for fit in many])
     keys = [fit.key for fit, _ in ledger.records("a")]
     assert keys == sorted(fit.key for fit in many)
-    assert sorted(found.key for found in ledger.summaries("a")) == keys
+    assert sorted(found.key for found in ledger.glances("a", "auc_all")) == keys
     assert ledger.count("a") == (2_345, 2_345)
 
 
