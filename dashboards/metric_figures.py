@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pandas as pd
 
 from dashboards.charts import (
-    DATASET_COLOURS,
     DATASETS,
     FOREGROUND,
     GREY,
@@ -20,7 +17,6 @@ from dashboards.charts import (
     series_style,
     thinned,
 )
-from dashboards.claims import over_gamma, relaxed_values
 from dashboards.records import SweepRecords
 from dashboards.statistics import Ranking
 from solvers.methods import PAIRS
@@ -96,34 +92,6 @@ def balance_figure(sweep: SweepRecords) -> Chart:
         "Mean over splits. On the dotted line, both kinds of classes are served alike." + left_out(sweep.datasets),
         panels,
         height=330,
-    )
-
-
-def regularizers_figure(sweep: SweepRecords) -> Chart:
-    """The paper's figure: non-convex regularizers at the convex solution, over gamma."""
-    panels = []
-    for method, name in relaxed_values().items():
-        means = over_gamma(sweep, method, name)
-        series = []
-        for colour, (dataset, values) in zip(itertools.cycle(DATASET_COLOURS), means.groupby(level=0), strict=False):
-            gammas = values.index.get_level_values("gamma").to_numpy(float)
-            series.append(Series(str(dataset), gammas, values.to_numpy(float), colour))
-        panels.append(
-            Panel(
-                f"{name.upper()} in {method}",
-                "gamma",
-                f"non-convex {name.upper()}",
-                series if any(len(s.x) > 1 for s in series) else [],
-                x_log=True,
-                missing=f"{method}: fewer than two gammas with a finite {name.upper()}",
-            )
-        )
-    return Chart(
-        "regularizers",
-        "Non-convex regularizers at the convex solution",
-        "Mean over folds and splits. The paper: all three fall as gamma grows, so the convex regularizers are good "
-        "stand-ins. A solution of low rank has no finite LDD.",
-        panels,
     )
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import colorsys
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
-from dashboards.charts import DATASETS, GREY, Chart, Panel, Series, left_out, series_style
+from dashboards.charts import DATASET_COLOURS, DATASETS, GREY, Chart, Panel, Series, left_out, series_style
+from dashboards.over_gamma import (
+    Line,
+    eigenvalue_lines,
+    on_path,
+    path_lines,
+    path_studies,
+    regularizer_lines,
+    relaxed_values,
+    together,
+)
 from dashboards.records import SweepRecords, in_order
-from sweep.fits import Curve
-from sweep.store.results import StudyRecords
+from sweep.fits.path import path_tolerance
 from sweep.studies.path import mean_curve
 
 _METHODS = 6  # panels per dataset; the results table has the choices of all
@@ -19,8 +30,8 @@ def path_figure(sweep: SweepRecords) -> Chart:
     """Score over gamma: the mean over folds as one curve, the folds behind it, what a grid would have seen on it."""
     panels = []
     for dataset in sweep.datasets[:DATASETS]:
-        for method in _on_path(sweep, dataset)[:_METHODS]:
-            studies = _studies(sweep, dataset, method)
+        for method in on_path(sweep, dataset)[:_METHODS]:
+            studies = path_studies(sweep, dataset, method)
             style = series_style(method)
             folds, means, chosen = [], [], []
             for study in studies:
@@ -33,7 +44,7 @@ def path_figure(sweep: SweepRecords) -> Chart:
                 means.append((grid, rows.mean(axis=0)))
                 if study.chosen is not None:
                     chosen.append(float(study.chosen.get("gamma")))
-            grid, mean = _together(means)
+            grid, mean = together(means)
             points = sweep.beside.grid
             points = points[(points["dataset"] == dataset) & (points["method"] == method)]
             series = [*folds, Series(f"{method}, mean over folds", grid, mean, style["colour"])]
@@ -58,11 +69,10 @@ def certificate_figure(sweep: SweepRecords) -> Chart:
     """How far below the objective the optimal value can lie, for every gamma: proved, not estimated."""
     panels = []
     for dataset in sweep.datasets[:DATASETS]:
-        for method in _on_path(sweep, dataset)[:_METHODS]:
-            studies = _studies(sweep, dataset, method)
-            tolerance = float(dict(studies[0].fits[0][0].settings).get("tol", 1e-3))
-            curves = [_joined(each, lambda c: c.gaps) for study in studies for each in study.curves.values()]
-            gammas, worst = _worst(curves)
+        for method in on_path(sweep, dataset)[:_METHODS]:
+            studies = path_studies(sweep, dataset, method)
+            tolerance = path_tolerance(studies[0].tuning_fits[0][0])
+            gammas, worst = _worst(path_lines(sweep, dataset, method, lambda curve: curve.gaps))
             lowest = -100 * worst
             notes = [f"gamma={g:g}: at most {-low:.3g} %" for g, low in zip(gammas, lowest, strict=True)]
             colour = series_style(method)["colour"]
@@ -83,7 +93,7 @@ def certificate_figure(sweep: SweepRecords) -> Chart:
     )
 
 
-def _worst(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def _worst(curves: Sequence[Line]) -> Line:
     """Largest value at each gamma of the curves that have it: nothing in between is proved, so nothing is guessed."""
     found: dict[float, float] = {}
     for gammas, values in curves:
@@ -98,9 +108,8 @@ def rank_figure(sweep: SweepRecords) -> Chart:
     panels = []
     for dataset in sweep.datasets[:DATASETS]:
         series = []
-        for method in _on_path(sweep, dataset):
-            curves = [c for s in _studies(sweep, dataset, method) for c in s.curves.values()]
-            gammas, ranks = _together([_joined(each, lambda c: c.ranks) for each in curves])
+        for method in on_path(sweep, dataset):
+            gammas, ranks = together(path_lines(sweep, dataset, method, lambda curve: curve.ranks))
             series.append(Series(method, gammas, ranks, **series_style(method)))
         fits = sweep.fits[(sweep.fits["dataset"] == dataset) & sweep.fits["gamma"].notna() & sweep.fits["rank"].isna()]
         fits = fits[fits["vectors"].notna() & fits["fold"].notna()]
@@ -119,29 +128,56 @@ def rank_figure(sweep: SweepRecords) -> Chart:
     )
 
 
-def _on_path(sweep: SweepRecords, dataset: str) -> list[str]:
-    return in_order({s.method for s in sweep.studies if s.dataset == dataset and s.curves})
+def regularizers_figure(sweep: SweepRecords) -> Chart:
+    """The paper's figure: non-convex regularizers at the convex solution, over gamma."""
+    panels = []
+    for method, name in relaxed_values().items():
+        lines = {d: line for d, line in regularizer_lines(sweep, method, name).items() if len(line[0]) > 1}
+        colours = zip(itertools.cycle(DATASET_COLOURS), lines.items(), strict=False)
+        panels.append(
+            Panel(
+                f"{name.upper()} in {method}",
+                "gamma",
+                f"non-convex {name.upper()}",
+                [Series(dataset, *line, colour) for colour, (dataset, line) in colours],
+                x_log=True,
+                missing=f"{method}: fewer than two gammas with a finite {name.upper()}",
+            )
+        )
+    return Chart(
+        "regularizers",
+        "Non-convex regularizers at the convex solution",
+        "Mean over folds and splits: a curve along a path, points at a grid's gammas. The paper: all three fall as "
+        "gamma grows, so the convex regularizers are good stand-ins. A solution of low rank has no finite LDD.",
+        panels,
+    )
 
 
-def _studies(sweep: SweepRecords, dataset: str, method: str) -> list[StudyRecords]:
-    return [s for s in sweep.studies if (s.dataset, s.method) == (dataset, method) and s.curves]
+def spectrum_over_gamma_figure(sweep: SweepRecords) -> Chart:
+    """Eigenvalues of the metric along the path."""
+    panels = []
+    for dataset in sweep.datasets[:DATASETS]:
+        for method in on_path(sweep, dataset)[:_METHODS]:
+            lines = eigenvalue_lines(sweep, dataset, method)
+            series = [
+                Series(f"number {place}", *line, _ramp(index / max(1, len(lines) - 1)))
+                for index, (place, line) in enumerate(lines.items())
+            ]
+            panels.append(Panel(f"{dataset}, {method}", "gamma", "eigenvalue of M", series, x_log=True, y_log=True))
+    return Chart(
+        "spectrum-over-gamma",
+        "Spectrum over gamma",
+        "Eigenvalues of M by their number, the largest being 1; geometric means over folds and splits. A line ends "
+        "where a fold's metric has no such eigenvalue above rank_tol. Lines close together: nearly orthogonal."
+        + left_out(sweep.datasets),
+        panels or [Panel("", "", "", missing=_NO_PATH)],
+    )
 
 
-def _joined(
-    curves: Mapping[tuple[float, float], Curve], column: Callable[[Curve], Sequence[float]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """One fold's values over gamma, over all ranges that it covered."""
-    found = {g: float(v) for c in curves.values() for g, v in zip(c.gammas, column(c), strict=True)}
-    gammas = np.array(sorted(found))
-    return gammas, np.array([found[gamma] for gamma in gammas])
-
-
-def _together(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of curves where all of them reach, linear in log gamma between their points."""
-    low, high = max(g[0] for g, _ in curves), min(g[-1] for g, _ in curves)
-    gammas = np.unique(np.concatenate([g for g, _ in curves]))
-    gammas = gammas[(gammas >= low) & (gammas <= high)]
-    return gammas, np.mean([np.interp(np.log(gammas), np.log(g), v) for g, v in curves], axis=0)
+def _ramp(share: float) -> str:
+    """From blue to orange."""
+    rgb = colorsys.hls_to_rgb(0.6 - 0.53 * share, 0.47, 0.65)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
 
 _NO_PATH = "no method was tuned by the path of gamma (search: path)"

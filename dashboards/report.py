@@ -98,7 +98,8 @@ def _over_gamma(sweep: SweepRecords) -> Section:
         path_figures.path_figure(sweep),
         path_figures.certificate_figure(sweep),
         path_figures.rank_figure(sweep),
-        metric_figures.regularizers_figure(sweep),
+        path_figures.regularizers_figure(sweep),
+        path_figures.spectrum_over_gamma_figure(sweep),
     ]
     return Section("gamma", "Over gamma", charts if sweep.studies else [])
 

@@ -12,12 +12,12 @@ import pandas as pd
 from dashboards.records import SweepRecords
 from dashboards.tables import Table, best_of, duration, four_digits, plain_table, significant, with_error
 from solvers.scores import SCORES
-from sweep.fits import mean, standard_error
+from sweep.fits import Scores, mean, standard_error
 from sweep.fits.trials import shown
 from sweep.store.results import ResultRow, restarts_needed
 
-# Scores of a results row beside the one that tuned, with the heading that people know them by.
-_SCORES = {
+# What people know scores by, where it is not their name.
+_HEADINGS = {
     "auc_all": "AUC",
     "auc_frequent": "AUC, frequent classes",
     "auc_infrequent": "AUC, infrequent classes",
@@ -115,21 +115,27 @@ def results_table(sweep: SweepRecords, dataset: str) -> Table:
 
 
 def scores_table(sweep: SweepRecords) -> Table:
-    """Every score that was taken, means over splits."""
+    """Every score that was taken of the refits, means over splits; those of installed packages among them."""
+    taken: dict[tuple[str, str], list[Scores]] = {}
+    for study in sweep.studies:
+        if study.refit is not None:
+            taken.setdefault((study.dataset, study.method), []).append(study.refit[1].scores)
+    kept = [name for name in SCORES if any(s.get(name) is not None for scores in taken.values() for s in scores)]
+    headings = {name: _HEADINGS.get(name, name.replace("_", " ")) for name in kept}
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, str]] = []
-    kept = [name for name in _SCORES if sweep.results[name].notna().any()]
     for dataset in sweep.datasets:
         for method in sweep.ranked(dataset):
-            found = [r for r in sweep.rows if (r.dataset, r.method) == (dataset, method)]
-            place = {"dataset": dataset, "method": method}
-            means = pd.DataFrame([r.to_dict() for r in found])[kept].astype(float)
-            rows.append(place | {_SCORES[name]: means[name].mean() for name in kept})
-            texts.append({"method": method} | {_SCORES[name]: _mean_text(found, name) for name in kept})
-    columns = ["method", *(_SCORES[name] for name in kept)]
+            each = {
+                name: [value for s in taken[dataset, method] if (value := s.get(name)) is not None] for name in kept
+            }
+            means = {headings[name]: mean(values) if values else math.nan for name, values in each.items()}
+            rows.append({"dataset": dataset, "method": method} | means)
+            texts.append({"method": method} | {headings[name]: _mean_of(values) for name, values in each.items()})
+    columns = ["method", *headings.values()]
     frame = pd.DataFrame(rows, columns=["dataset", *columns]).set_index("dataset")
     text = pd.DataFrame(texts, columns=columns, index=frame.index)
-    meanings = "; ".join(f"{_SCORES[name]}: {SCORES[name].meaning}" for name in kept)
+    meanings = "; ".join(f"{heading}: {SCORES[name].meaning}" for name, heading in headings.items())
     return Table("scores", "Every score", f"Mean over splits ± standard error. {meanings}.", frame, text, folded=True)
 
 
@@ -230,7 +236,10 @@ def _missed(sweep: SweepRecords, dataset: str, method: str, rows: Sequence[Resul
 
 
 def _mean_text(rows: Sequence[ResultRow], column: str, write: Any = four_digits) -> str:
-    values = [float(value) for row in rows if (value := getattr(row, column)) is not None]
+    return _mean_of([float(value) for row in rows if (value := getattr(row, column)) is not None], write)
+
+
+def _mean_of(values: Sequence[float], write: Any = four_digits) -> str:
     error = standard_error(values)
     return with_error(write, mean(values), math.nan if error is None else error) if values else ""
 

@@ -17,6 +17,7 @@ from solvers.convex.certified import solve_spectral
 from solvers.convex.dual import DualPoint, Solution, relative_gap
 from solvers.convex.multipliers import solve_multipliers
 from solvers.convex.published import solve_published
+from solvers.convex.tuning import TUNING
 from solvers.pairs import PairProblem, problem_from_labels, problem_from_pairs
 from solvers.regularizers.entries import EntryNorm
 from solvers.regularizers.spectral import Linear, SmoothConjugate
@@ -127,7 +128,8 @@ class MDML(MetricLearner):
     def fit(self, X: Any, y: Any = None, *, init: Any = None) -> MDML:
         """Learn from labels: all similar pairs, `n_pairs` dissimilar ones.
 
-        `init` is a fit, a path (`MDMLPath`) or the weights of one on the same pairs to start from.
+        `init` is what to start from: a fit, a path (`MDMLPath`) or the weights of one on the same pairs; or a metric
+        that was learned on others, as `components_` (k, D) for csfn, cvnd, cldd, l2, it, as M (D, D) for the rest.
         """
         problem, backend, kind, like = self._problem_from_labels(X, y)
         return self._solve(problem, init, backend, like=like, kind=kind)
@@ -303,7 +305,11 @@ SOLVERS = (
 def _metric_of(init: Any, backend: Backend) -> Array | None:
     if isinstance(init, MDML):
         return backend.asarray(init.get_mahalanobis_matrix())
-    return init if getattr(init, "ndim", 0) == 2 else None
+    if getattr(init, "ndim", 0) != 2:
+        return None
+    if init.shape[0] != init.shape[1]:
+        raise ValueError(f"init: expected a square M for this method, got shape {tuple(init.shape)}")
+    return init
 
 
 def _dual_start(init: Any, gamma: float, problem: PairProblem, backend: Backend) -> DualPoint | Array | None:
@@ -311,6 +317,8 @@ def _dual_start(init: Any, gamma: float, problem: PairProblem, backend: Backend)
     if init is None or isinstance(init, DualPoint):
         return init
     m, xp = len(problem.dissimilar), backend.xp
+    if getattr(init, "ndim", 0) == 2:
+        return _suggested(init, problem, backend)
     if hasattr(init, "at"):
         init = init.at(min(max(gamma, init.gamma_min), init.gamma_max))
     weights = getattr(init, "dual_weights_", None) if isinstance(init, MDML) else init
@@ -324,6 +332,16 @@ def _dual_start(init: Any, gamma: float, problem: PairProblem, backend: Backend)
             raise ValueError("init: expected weights from 0 to 1, got others; give `dual_weights_` of a fit")
         return xp.clip(weights, 0.0, 1.0)
     if not isinstance(init, MDML):
-        raise ValueError(f"init: expected a fitted MDML, a fitted MDMLPath or weights of {m} pairs, got {init!r}")
-    distances = problem.dissimilar.distances(backend.asarray(init.components_))
-    return xp.clip((problem.margin - distances) / (0.1 * problem.margin), 0.0, 1.0)
+        raise ValueError(
+            f"init: expected a fitted MDML, a fitted MDMLPath, weights of {m} pairs or components (k, D), got {init!r}"
+        )
+    return _suggested(init.components_, problem, backend)
+
+
+def _suggested(L: Any, problem: PairProblem, backend: Backend) -> Array:
+    """Weights that a metric L'L suggests for these pairs: those that it leaves within the margin count."""
+    dimension = problem.similar_scatter.shape[0]
+    if L.shape[1] != dimension:
+        raise ValueError(f"init: expected components of {dimension} features, got shape {tuple(L.shape)}")
+    distances = problem.dissimilar.distances(backend.asarray(L))
+    return backend.xp.clip((problem.margin - distances) / (TUNING.handover * problem.margin), 0.0, 1.0)

@@ -1,12 +1,14 @@
 """A whole range of gammas from one fit: the curve of scores over gamma, fine where it matters.
 
 The path gives a metric for every gamma; scoring one costs about as much as a step of the solver. So a coarse grid is
-scored first, the same in every fold, and then the neighbourhood of its best point is halved a few times.
+scored first, the same in every fold, and then the neighbourhood of its best point is halved a few times. A metric that
+serves several gammas is scored once.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,16 @@ from sweep.fits.spec import FitSpec
 
 _PER_DECADE = 2
 _HALVINGS = 3
+# A path only has to find gamma, for which a percent is enough; the refit has the sweep's own tolerance.
+_TOLERANCE = 0.01
+# Numbers of the eigenvalues that a record keeps, the largest being the first.
+_PLACES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+def path_tolerance(spec: FitSpec) -> float:
+    """Relative gap that a path has to prove at every gamma."""
+    settings = dict(spec.settings)
+    return float(settings.get("path_tol") or max(_TOLERANCE, settings.get("tol", 0.0)))
 
 
 def coarse_gammas(low: float, high: float) -> list[float]:
@@ -26,37 +38,84 @@ def coarse_gammas(low: float, high: float) -> list[float]:
     return [low, *(float(f"{gamma:.3g}") for gamma in inner), high]
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What is kept of the metric at one gamma."""
+
+    score: float
+    gap: float
+    rank: int
+    objective: float
+    nonconvex: tuple[float | None, ...]
+    spectrum: tuple[float, ...]
+
+
 def fit_path(spec: FitSpec, path: Any, X: Any, y: Any, frequent: np.ndarray) -> tuple[Curve, Any]:
     """Scores of a fitted path over gamma on held-out rows, and the metric with the best of them."""
     assert spec.gammas is not None
     sign = 1.0 if spec.maximize else -1.0
-    models: dict[float, Any] = {}
-    scores: dict[float, float] = {}
+    looks: dict[float, _Look] = {}
+    scores: dict[int, float] = {}  # by the number of the metric
 
     def look(gamma: float) -> None:
-        models[gamma] = path.at(gamma)
-        scores[gamma] = tuning_score(spec, models[gamma].transform(X), y, frequent)
+        model, number = path.at(gamma), path.metric_number(gamma)
+        if number not in scores:
+            scores[number] = tuning_score(spec, model.transform(X), y, frequent)
+        looks[gamma] = _look(model, scores[number])
 
-    for gamma in coarse_gammas(*spec.gammas):
+    def best() -> float:
+        return max(looks, key=lambda gamma: (sign * looks[gamma].score, gamma))
+
+    coarse = coarse_gammas(*spec.gammas)
+    for gamma in coarse:
         look(gamma)
     for _ in range(_HALVINGS):
-        best = max(scores, key=lambda gamma: (sign * scores[gamma], gamma))
-        for gamma in _between(best, sorted(scores)):
+        for gamma in _between(best(), sorted(looks)):
             look(gamma)
-    gammas = sorted(scores)
-    best = max(scores, key=lambda gamma: (sign * scores[gamma], gamma))
+    gammas = sorted(looks)
+    found = [looks[gamma] for gamma in gammas]
+    sfn, vnd, ldd = zip(*(each.nonconvex for each in found), strict=True)
     curve = Curve(
         gammas=tuple(gammas),
-        scores=tuple(scores[gamma] for gamma in gammas),
-        gaps=tuple(float(models[gamma].relative_gap_) for gamma in gammas),
-        ranks=tuple(int(models[gamma].rank_) for gamma in gammas),
-        objectives=tuple(float(models[gamma].objective_) for gamma in gammas),
+        scores=tuple(each.score for each in found),
+        gaps=tuple(each.gap for each in found),
+        ranks=tuple(each.rank for each in found),
+        objectives=tuple(each.objective for each in found),
         knots=tuple(float(gamma) for gamma in path.knots_),
+        sfn=sfn,
+        vnd=vnd,
+        ldd=ldd,
+        places=tuple(place for place in _PLACES if place <= max(each.rank for each in found)),
+        spectra=tuple(each.spectrum for each in found),
+        n_coarse=len(coarse),
+        n_scored=len(scores),
+        kept=best(),
     )
-    chosen = models[best]
+    chosen = path.at(best())
     chosen.n_eigh_ = path.n_eigh_  # the whole path's, not one metric's
     chosen.converged_ = path.converged_
     return curve, chosen
+
+
+def _look(model: Any, score: float) -> _Look:
+    from solvers.backend import to_numpy
+    from solvers.theory import non_convex_values
+
+    L = to_numpy(model.components_)
+    eigenvalues = np.sort(np.sum(L * L, axis=1, dtype=np.float64))[::-1]  # the rows of L are orthogonal
+    values = non_convex_values(eigenvalues)
+    return _Look(
+        score=score,
+        gap=float(model.relative_gap_),
+        rank=int(model.rank_),
+        objective=float(model.objective_),
+        nonconvex=tuple(_finite(value) for value in (values.sfn, values.vnd, values.ldd)),
+        spectrum=tuple(float(f"{eigenvalues[place - 1]:.4g}") for place in _PLACES if place <= len(eigenvalues)),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _between(gamma: float, known: list[float]) -> list[float]:

@@ -147,7 +147,17 @@ class Solved(_Part):
 
 @dataclass(frozen=True)
 class Curve(_Part):
-    """A path of gamma: what one task found over a whole range. Lists run side by side, gammas ascending."""
+    """A path of gamma: what one task found over a whole range. Lists run side by side, gammas ascending.
+
+    Attributes
+    ----------
+    gammas : that were scored: `n_coarse` of them in every fold, the others around the best one of this fold.
+    sfn, vnd, ldd : the non-convex regularizers at the convex solution; None where one is infinite.
+    spectra : the eigenvalues of M whose numbers are in `places`, as far as the rank reaches.
+    knots : gammas that were solved, from the strongest.
+    n_scored : different metrics that were scored: neighbouring gammas may share one.
+    kept : the gamma with the best score, whose metric is this task's own: the refit starts from it.
+    """
 
     gammas: tuple[float, ...] = ()
     scores: tuple[float, ...] = ()
@@ -155,10 +165,18 @@ class Curve(_Part):
     ranks: tuple[int, ...] = ()
     objectives: tuple[float, ...] = ()
     knots: tuple[float, ...] = ()
+    sfn: tuple[float | None, ...] = ()
+    vnd: tuple[float | None, ...] = ()
+    ldd: tuple[float | None, ...] = ()
+    places: tuple[int, ...] = ()
+    spectra: tuple[tuple[float, ...], ...] = ()
+    n_coarse: int = 0
+    n_scored: int = 0
+    kept: float | None = None
 
-    @property
-    def best(self) -> float | None:
-        return max(self.scores, default=None)
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        return super().from_dict({**values, "spectra": [tuple(each) for each in values.get("spectra", ())]})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sweep.code import load
-from sweep.fits.path import fit_path
+from sweep.fits.path import fit_path, path_tolerance
 from sweep.fits.record import FitRecord, Place, Scores, Seconds, Solved
 from sweep.fits.scoring import own_score, sampling, value_of
 from sweep.fits.spec import COLD, FitOutcome, FitSpec, Help, SplitData
@@ -54,8 +54,8 @@ def _fit_and_score(spec: FitSpec, data: SplitData, help: Help) -> FitOutcome:
         curve = None
     scores, arrays = _score(spec, model, (X_fit, y_fit), (X_eval, y_eval), frequent, data.class_sizes)
     theory = _theory(spec, model, X_fit, y_fit)
-    if spec.start != COLD:
-        arrays["weights"] = model.dual_weights_
+    if spec.is_tuning and spec.start != COLD:
+        arrays |= kept_solution(spec, model)
     free_device_memory(backend.xp)
     clock.lap("score")
     record = FitRecord(
@@ -70,6 +70,15 @@ def _fit_and_score(spec: FitSpec, data: SplitData, help: Help) -> FitOutcome:
         curve=curve,
     )
     return FitOutcome(record, arrays)
+
+
+def kept_solution(spec: FitSpec, model: Any) -> dict[str, np.ndarray]:
+    """What the next fit starts from: dual weights on the same pairs, or a metric where the next one has others."""
+    from solvers.backend import to_numpy
+
+    if spec.gammas is None:
+        return {"weights": model.dual_weights_}
+    return {"components": to_numpy(model.components_).astype(np.float32)}  # a start needs no more digits
 
 
 def build_model(spec: FitSpec, help: Help | None = None) -> Any:
@@ -93,7 +102,8 @@ def build_model(spec: FitSpec, help: Help | None = None) -> Any:
         accepted = parameters_of(MDMLPath) or ()
         low, high = spec.gammas
         chosen = {k: v for k, v in (settings | own | dict(method.params)).items() if k in accepted}
-        return MDMLPath(**chosen | {"gamma_min": low, "gamma_max": high})
+        return MDMLPath(**chosen | {"gamma_min": low, "gamma_max": high, "tol": path_tolerance(spec)})
+    settings.pop("path_tol", None)
     return make_method(spec.method, settings=settings, **own)
 
 

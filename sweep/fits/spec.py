@@ -30,8 +30,8 @@ class FitSpec:
     method, version : name and version of the method; `estimator` is the dotted path of one that is not ours.
     trial : the hyperparameters.
     settings, fixed : parameters for all methods, and for this one.
-    start : "cold", "chain" (cold too, with its solution kept for the next of a chain), or the key of the fit whose
-        solution this one starts from.
+    start : "cold", "chain" (cold too, with its solution kept for what follows: the next of a chain, the refit after a
+        path), or the key of the fit whose solution this one starts from.
     salt : empty except in benchmark mode, where it keeps results from being reused.
     score, score_version, maximize : what tuning compares; the version is that of a user's own function.
     gammas : the range that a path covers in place of one gamma.
@@ -165,7 +165,7 @@ class Help:
     Attributes
     ----------
     device : "auto", "cpu", "cuda:0".
-    warm : the dual weights, or whatever else it kept, of the fit that `spec.start` names.
+    warm : what the fit kept that `spec.start` names: dual weights (m,) on the same pairs, or components (k, D).
     lean : work in small blocks: less memory, the same result up to rounding.
     estimator : the object of a method that was handed over in memory.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sweep.fits import FitRecord, FitSpec
+from sweep.fits import CHAIN, COLD, FitRecord, FitSpec
 
 _LISTS = ("errors", "more", "restart_auc", "restart_objectives", "restart_n_iter", "params")
 
@@ -41,6 +41,6 @@ def fit_row(spec: FitSpec, record: FitRecord) -> dict[str, Any]:
         "started": record.started,
         "ended": record.ended,
         "attempts": record.attempts,
-        "warm": spec.start != "cold",
+        "warm": spec.start not in (COLD, CHAIN),
         **{name.replace("theory.", "theory_"): value for name, value in record.theory.items()},
     }

@@ -41,7 +41,7 @@ FILES = (
     HomeFile("ledger.sqlite.suspect", "SQLite stumbled over the ledger; the next run looks at all of it"),
     HomeFile("ledger.url", "where the ledger is instead, if it is kept in PostgreSQL; without credentials"),
     HomeFile("home.id", "the name by which a shared ledger knows this home"),
-    HomeFile("artifacts/KEY.npz", "learned matrices and curves of refits, dual weights of chains"),
+    HomeFile("artifacts/KEY.npz", "learned matrices and curves of refits, what chains and paths hand on"),
     HomeFile("pending/KEY.json", "finished fits that wait for the database to come back"),
     HomeFile("state/NAME.json", "what the driver is doing, for `sweep status`"),
     HomeFile("driver.lock", "held by the one driver that is at work here"),

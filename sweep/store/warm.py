@@ -11,7 +11,7 @@ from sweep.store.ledger import Ledger
 
 
 def warm_start(spec: FitSpec, home: Home, ledger: Ledger) -> Any | None:
-    """Dual weights of the fit that this one starts from; None for a cold start."""
+    """What the fit that this one starts from kept: its dual weights, a path its metric. None for a cold start."""
     if spec.start in (COLD, CHAIN):
         return None
     record = ledger.record(spec.start)
@@ -21,4 +21,4 @@ def warm_start(spec: FitSpec, home: Home, ledger: Ledger) -> Any | None:
             f"{spec.label}: the solution it starts from is missing or damaged in {home.folder / 'artifacts'}; "
             "run again to compute that one anew"
         )
-    return arrays["weights"]
+    return arrays["weights"] if "weights" in arrays else arrays["components"]

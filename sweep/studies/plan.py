@@ -257,6 +257,8 @@ def _span(gammas: Sequence[float]) -> Range:
 def _template(spec: SweepSpec, method: SweepMethod, card: DatasetCard) -> FitSpec:
     """The refit of a method on a dataset, with the trial still open."""
     settings = {name: value for name, value in spec.settings.model_dump().items() if value is not None}
+    if not _takes_path(spec, method):
+        settings.pop("path_tol", None)
     version, maximize = score_facts(spec.score)
     largest = max(card.train_size, card.n_examples - card.train_size)
     return FitSpec(

@@ -165,6 +165,7 @@ class Settings(Part):
 
     n_pairs: Count = 20_000
     tol: Positive = 1e-3
+    path_tol: Positive | None = None
     max_iter: Count | None = None
     margin: Positive = 1.0
     epsilon: Positive = 1e-5

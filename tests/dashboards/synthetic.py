@@ -161,6 +161,14 @@ def curve_of(span: tuple[float, float], level: float) -> Curve:
         ranks=tuple(40 - 3 * k for k in range(9)),
         objectives=tuple(0.3 + 0.05 * k for k in range(9)),
         knots=(low, 0.01, high),
+        sfn=tuple(9.0 - k for k in range(9)),
+        vnd=tuple(8.0 - 0.5 * k for k in range(9)),
+        ldd=(None, *(7.0 - 0.25 * k for k in range(1, 9))),
+        places=(1, 2, 5, 10, 20),
+        spectra=tuple(tuple(2.0 / n**0.5 for n in (1, 2, 5, 10, 20) if n <= 40 - 3 * k) for k in range(9)),
+        n_coarse=9,
+        n_scored=9,
+        kept=0.01,
     )
 
 

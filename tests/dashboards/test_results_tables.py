@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.records import SweepRecords, read_sweep
+from dashboards.records import SweepRecords, collect, read_sweep
 from dashboards.results_tables import (
     chosen_table,
     chosen_text,
@@ -16,6 +16,7 @@ from dashboards.results_tables import (
     results_table,
     scores_table,
 )
+from solvers.scores.table import SCORES, Score
 from sweep.store.home import Home
 from tests.dashboards.conftest import PAIRED
 from tests.dashboards.synthetic import fill
@@ -88,6 +89,21 @@ def test_every_score_that_was_taken_is_in_one_table(paired: SweepRecords) -> Non
     row = table.frame[(table.frame.index == "act") & (table.frame["method"] == "mdml-csfn")]
     expected = paired.results.query("dataset == 'act' and method == 'mdml-csfn'")["recall_at_1"].mean()
     assert row["recall at 1"].item() == pytest.approx(expected)
+
+
+def test_a_score_without_a_field_of_its_own_has_its_column(
+    paired: SweepRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SCORES, "ndcg_at_5", Score(True, 1.0, "discounted gain of the 5 nearest"))
+    fits = [
+        (spec, replace(record, scores=replace(record.scores, more={"ndcg_at_5": 0.25 + 0.5 * (spec.split == 0)})))
+        for study in paired.studies
+        for spec, record in study.fits
+    ]
+    table = scores_table(collect("more", paired.spec, paired.about, fits))
+    assert table.frame["ndcg at 5"].tolist() == pytest.approx([(0.75 + 0.25 + 0.25) / 3] * len(table.frame))
+    assert table.text["ndcg at 5"].iloc[0].startswith("0.4167 ±")
+    assert "ndcg at 5: discounted gain of the 5 nearest" in table.note
 
 
 def test_restarts_that_were_needed_are_counted_per_method_and_dataset(paired: SweepRecords) -> None:

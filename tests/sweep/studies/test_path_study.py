@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from sweep.fits import Curve, FitSpec, Trial
+from sweep.fits import Curve, FitSpec, Select, Trial
 from sweep.fits.path import coarse_gammas
 from sweep.studies.base import Told
 from sweep.studies.path import PathStudy, choose_gamma, mean_curve
@@ -25,7 +25,8 @@ def told(spec: FitSpec, best: float, sign: float = 1.0) -> Told:
     gammas = coarse_gammas(*spec.gammas)
     scores = [sign * (0.9 - 0.01 * math.log10(gamma / best) ** 2) for gamma in gammas]
     zeros = (0.0,) * len(gammas)
-    return Told(max(scores), Curve(tuple(gammas), tuple(scores), zeros, (1,) * len(gammas), zeros, ()))
+    kept = max(zip((sign * score for score in scores), gammas, strict=True))[1]
+    return Told(max(scores), Curve(tuple(gammas), tuple(scores), zeros, (1,) * len(gammas), zeros, kept=kept))
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,28 @@ def test_the_range_grows_to_where_the_best_gamma_is_and_never_beyond_its_bounds(
     assert all(low == high for (_, low), (high, _) in itertools.pairwise(covered))  # no hole
     assert covered[0][0] >= 1e-6
     assert covered[-1][1] <= 10.0
+
+
+@pytest.mark.parametrize("select", ["best", "one-se"])
+def test_the_refit_starts_from_the_path_with_the_nearest_metric_whatever_came_first(select: Select) -> None:
+    """Folds differ in their best gamma, and the range grows twice."""
+    best = {0: 3e-3, 1: 1e-5, 2: 3e-5}
+    starts = set()
+    for seed in range(8):
+        played = play(PathStudy(template(), RANGE, select), lambda spec: told(spec, best[spec.fold or 0]), seed=seed)
+        assert played.refit is not None
+        starts.add(played.refit.start)
+    (start,) = starts
+    (source,) = [spec for spec in played.ran if spec.key == start]
+    assert source.gammas is not None
+    gamma = played.refit.trial.get("gamma")
+    kept = {
+        spec.key: curve.kept
+        for spec in played.ran
+        if spec.gammas is not None and (curve := told(spec, best[spec.fold or 0]).curve) is not None
+    }
+    distances = {key: abs(math.log((own or 0.0) / gamma)) for key, own in kept.items()}
+    assert distances[start] == min(distances.values())
 
 
 def test_an_exact_size_where_the_range_may_not_grow() -> None:
