@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import yaml
@@ -97,8 +95,8 @@ def by_value(function: Callable[..., FitOutcome]) -> Callable[..., FitOutcome]:
     return function
 
 
-def drive(folder: Path, study: Any, make_executor: Callable[[], Executor]) -> float:
-    """Seconds from the first fit to the last commit; Ray's start and end, of seconds each, not included."""
+def drive(folder: Path, study: Any, make_executor: Callable[[], Executor], *, warm: bool = True) -> float:
+    """Seconds from the first fit to the last commit; the start of Ray and its processes is included if not `warm`."""
     home = Home(folder)
     home.create()
     ledger = Ledger(home.ledger_url)
@@ -110,8 +108,8 @@ def drive(folder: Path, study: Any, make_executor: Callable[[], Executor]) -> fl
         replace(plan, studies=[study]), home=home, ledger=ledger, make_executor=make_executor, display=Progress("b")
     )
     driver._splits[fit.dataset, fit.split] = split
-    executor = driver._executor_now()
-    waiting = executor.slots
+    executor = driver._executor_now() if warm else None
+    waiting = executor.slots if executor else 0
     for k in range(waiting):  # at the same time, so that all processes are up before the clock starts
         executor.submit(Job(replace(fit, trial=Trial.of({"gamma": 3.0}), seed=k), lambda: split))
     while waiting:
@@ -133,71 +131,6 @@ def many(count: int, seconds: float) -> ManyFits:
     first = template()
     trials = [Trial.of({"gamma": seconds + 1e-9 * k}) for k in range(count)]  # a trial each
     return ManyFits(first, [replace(first, trial=trial, fold=0) for trial in trials])
-
-
-def test_overhead_beside_ray_tune_and_grid_search(tmp_path: Path) -> None:
-    count, seconds, workers = 1000, 0.02, 2
-    ideal = count * seconds / workers
-    fits, task = many(count, seconds), by_value(sleeping_fit)
-    ours = statistics.median(
-        drive(tmp_path / str(k), fits, lambda: RayExecutor(None, gpus_per_fit=0, function=task)) for k in range(3)
-    )
-
-    from sklearn.base import BaseEstimator
-    from sklearn.model_selection import GridSearchCV
-
-    class Sleeper(BaseEstimator):
-        def __init__(self, k: int = 0) -> None:
-            self.k = k
-
-        def fit(self, X: Any, y: Any = None) -> Sleeper:
-            time.sleep(seconds)
-            return self
-
-        def score(self, X: Any, y: Any = None) -> float:
-            return 0.0
-
-    whole = [(np.arange(4), np.arange(4))]
-    search = GridSearchCV(Sleeper(), {"k": list(range(count))}, cv=whole, n_jobs=workers, refit=False)
-    began = time.perf_counter()
-    search.fit(np.zeros((4, 1)), np.zeros(4))
-    joblib_seconds = time.perf_counter() - began
-
-    tune_count = 60
-    tune_seconds = float(
-        subprocess.run(
-            [sys.executable, "-c", TUNE, str(tune_count), str(seconds), str(workers), str(tmp_path)],
-            capture_output=True, text=True, check=True,
-        ).stdout.split()[-1]
-    )  # fmt: skip
-    overhead = {
-        "orthosweep": (ours - ideal) / count,
-        "GridSearchCV": (joblib_seconds - ideal) / count,
-        "Ray Tune": (tune_seconds - tune_count * seconds / workers) / tune_count,
-    }
-    walls = {"orthosweep": ours, "GridSearchCV": joblib_seconds, "Ray Tune": tune_seconds * count / tune_count}
-    rows = [(n, f"{walls[n]:.1f}", f"{walls[n] / ideal:.2f}", f"{1000 * overhead[n]:.2f}") for n in walls]
-    print_table("1,000 fits of 20 ms on 2 workers (Ray Tune: from 60)", ("who", "s", "x ideal", "ms per fit"), rows)
-    assert ours <= 1.25 * ideal
-    assert overhead["Ray Tune"] >= 5 * overhead["orthosweep"]
-    assert ours <= 1.3 * joblib_seconds
-
-
-TUNE = """
-import sys, time, ray
-from ray import tune
-count, seconds, workers, folder = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
-def trainable(config):
-    time.sleep(seconds)
-    return {"score": 0.0}
-began = time.perf_counter()
-tune.Tuner(
-    trainable, param_space={"k": tune.grid_search(list(range(count)))},
-    run_config=tune.RunConfig(storage_path=folder + "/tune", verbose=0),
-).fit()
-print(time.perf_counter() - began)
-"""
 
 
 def test_twenty_thousand_finished_fits_are_read_back_in_seconds(tmp_path: Path) -> None:
