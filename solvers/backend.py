@@ -1,8 +1,8 @@
 """The one module that knows NumPy from CuPy.
 
-Everything else in `solvers` is written against the array API standard and takes its namespace
-`xp` by keyword. What the standard lacks (sparse products, the Wright omega function, moving
-arrays between host and device) is here.
+What computes on a device is written against the array API standard and takes its namespace `xp` by
+keyword. What the standard lacks (sparse products, the Wright omega function, moving arrays between
+host and device) is here. What stays on the host (random draws, pairs, ilhd, theory) uses NumPy.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ METHODS: list[Any] = [
     {"name": "metric-learn LMNN", "estimator": "metric_peers:LMNN", "tune": {"n_neighbors": [1, 3, 5]}},
     {"name": "lmnn", "tune": {"n_neighbors": [1, 3, 5]}},
     {"name": "metric-learn ITML", "estimator": "metric_peers:ITML", "tune": {"gamma": [0.1, 1.0, 10.0]}},
-    {"name": "itml", "tune": {"gamma": [0.1, 1.0, 10.0]}},
+    {"name": "itml", "tune": {"slack_weight": [0.1, 1.0, 10.0]}},  # what metric-learn calls gamma
     {
         "name": "scikit-learn NCA",
         "estimator": "sklearn.neighbors:NeighborhoodComponentsAnalysis",
