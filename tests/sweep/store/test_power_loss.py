@@ -29,7 +29,7 @@ def under_the_disk(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., st
     """Runs `disk_writer` with the faulty disk preloaded."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("no C compiler here, which builds the disk that fails")
+        pytest.skip("no C compiler here to build the disk that fails: install Debian's build-essential")
     library = tmp_path_factory.mktemp("disk") / "faulty_disk.so"
     source = Path(__file__).with_name("faulty_disk.c")
     built = subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], capture_output=True)
