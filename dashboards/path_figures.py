@@ -76,17 +76,20 @@ def certificate_figure(sweep: SweepRecords) -> Chart:
             lowest = -100 * worst
             notes = [f"gamma={g:g}: at most {-low:.3g} %" for g, low in zip(gammas, lowest, strict=True)]
             colour = series_style(method)["colour"]
-            band = Series("where the optimum lies", gammas, lowest, colour, "band", upper=np.zeros(len(gammas)))
-            edge = Series("proven bound", gammas, lowest, colour, "points", symbol="mdml", notes=notes)
+            series = [Series("proven bound", gammas, lowest, colour, "points", symbol="mdml", notes=notes)]
+            if all(record.fit.converged for study in studies for _, record in study.tuning_fits):
+                ends, floor = gammas[[0, -1]], np.full(2, -100 * tolerance)
+                series.insert(0, Series("where the optimum lies", ends, floor, colour, "band", upper=np.zeros(2)))
             title = f"{dataset}, {method}"
             level = [(-100 * tolerance, GREY)]
-            panels.append(Panel(title, "gamma", "optimal value, % off", [band, edge], x_log=True, levels=level))
+            panels.append(Panel(title, "gamma", "optimal value, % off", series, x_log=True, levels=level))
     return Chart(
         "certificate",
         "What is proved along the path",
-        "The optimal value lies in the band: at most so many percent below the objective of the metric that the path "
-        "gives at that gamma (of the larger of 1 and the objective; worst of the folds and splits that looked there). "
-        "The dotted line is the tolerance." + left_out(sweep.datasets),
+        "How far below the objective of the path's metric the optimal value can lie, in percent of the objective. The "
+        "band holds at every gamma: it reaches down to the path's tolerance, and is left out where some fold did not "
+        "reach it. Points: the tighter bounds at gammas that were scored, worst of the folds and splits that looked "
+        "there." + left_out(sweep.datasets),
         panels or [Panel("", "", "", missing=_NO_PATH)],
         height=190,
         legend=False,
@@ -94,7 +97,7 @@ def certificate_figure(sweep: SweepRecords) -> Chart:
 
 
 def _worst(curves: Sequence[Line]) -> Line:
-    """Largest value at each gamma of the curves that have it: nothing in between is proved, so nothing is guessed."""
+    """Largest value at each gamma of the curves that have it."""
     found: dict[float, float] = {}
     for gammas, values in curves:
         for gamma, value in zip(gammas.tolist(), values.tolist(), strict=True):

@@ -43,10 +43,23 @@ def test_the_band_reaches_as_far_down_as_the_worst_proof(on_path: SweepRecords) 
     curves = [c for s in on_path.studies if s.method == "mdml-csfn" for f in s.curves.values() for c in f.values()]
     assert len(curves) == 2 * 3  # splits, folds
     expected = -100 * np.max([curve.gaps for curve in curves], axis=0)
-    assert np.asarray(band.y) == pytest.approx(expected)
     assert np.asarray(bound.y) == pytest.approx(expected)
+    # Between the points only the tolerance is proved.
+    assert list(band.y) == pytest.approx([-1.0, -1.0])
+    assert list(band.x) == [bound.x[0], bound.x[-1]]
     assert set(band.upper) == {0.0}  # the objective that was reached
     assert chart.panels[0].levels[0][0] == pytest.approx(-1.0)  # the path's tolerance of 0.01 in percent
+
+
+def test_a_path_that_missed_its_tolerance_has_no_band(on_path: SweepRecords) -> None:
+    fits = [fit for study in on_path.studies for fit in study.fits]
+    missed = [
+        (spec, replace(record, fit=replace(record.fit, converged=(spec.method, spec.fold) != ("mdml-csfn", 1))))
+        for spec, record in fits
+    ]
+    csfn, cvnd, _ = certificate_figure(collect("missed", on_path.spec, on_path.about, missed)).panels
+    assert [series.kind for series in csfn.series] == ["points"]
+    assert [series.kind for series in cvnd.series] == ["band", "points"]
 
 
 def test_ranks_over_gamma_come_from_paths_and_from_grids(on_path: SweepRecords, paired: SweepRecords) -> None:
