@@ -59,7 +59,9 @@ def path_figure(sweep: SweepRecords) -> Chart:
         "path",
         "Score over the whole path of gamma",
         "Strong: mean over folds and splits; faint: single folds; a vertical line is the gamma that a split chose. "
-        "Squares: what a grid sweep of the same data in this home found at its few gammas." + left_out(sweep.datasets),
+        "Squares: what a grid sweep of the same data in this home found at its few gammas. A path's metrics are optimal "
+        "within its own tolerance (settings.path_tol); fits of a grid, solved further, may score a little differently."
+        + left_out(sweep.datasets),
         panels or [Panel("", "", "", missing=_NO_PATH)],
         legend=False,
     )

@@ -92,7 +92,17 @@ def _powers(low: float, high: float, most: int) -> list[float]:
         for lead in (1, 2, 5)
     ]
     inside = [value for value in digits if low <= value <= high]
-    return inside if len(inside) >= 2 else [float(f"{value:.3g}") for value in np.geomspace(low, high, 4)[1:3]]
+    return inside if len(inside) >= 2 else _two_inside(low, high)
+
+
+def _two_inside(low: float, high: float) -> list[float]:
+    """Two values at about a third and two thirds of a short logarithmic axis, with as few digits as they can have."""
+    thirds = np.geomspace(low, high, 4)[1:3]
+    for digits in range(1, 9):
+        first, second = (float(f"{value:.{digits}g}") for value in thirds)
+        if low <= first < second <= high:
+            return [first, second]
+    return [float(value) for value in thirds]
 
 
 def tick_texts(values: Sequence[float]) -> list[str]:

@@ -37,6 +37,11 @@ def test_ticks_lie_inside_and_can_be_told_apart(low: float, high: float, log: bo
     assert all(float(text) == pytest.approx(value, rel=1e-3) for value, text in ticks)
 
 
+def test_a_short_logarithmic_axis_has_two_round_ticks() -> None:
+    ticks = Scale(0.0081, 0.0152, 0, 100, log=True).ticks()
+    assert [text for _, text in ticks] == ["0.01", "0.012"]
+
+
 def test_texts_of_ticks_have_as_many_digits_as_they_need() -> None:
     assert tick_texts([0.001, 0.01, 0.1]) == ["0.001", "0.01", "0.1"]
     assert tick_texts([0.98001, 0.98002]) == ["0.98001", "0.98002"]
