@@ -59,8 +59,8 @@ def path_figure(sweep: SweepRecords) -> Chart:
         "path",
         "Score over the whole path of gamma",
         "Strong: mean over folds and splits; faint: single folds; a vertical line is the gamma that a split chose. "
-        "Squares: what a grid sweep of the same data in this home found at its few gammas. A path's metrics are optimal "
-        "within its own tolerance (settings.path_tol); fits of a grid, solved further, may score a little differently."
+        "Squares: what a grid sweep of the same data in this home found at its few gammas. A path's metrics are "
+        "optimal within its own tolerance (settings.path_tol); fits of a grid are solved further and may differ."
         + left_out(sweep.datasets),
         panels or [Panel("", "", "", missing=_NO_PATH)],
         legend=False,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dashboards.charts import Chart, Panel, Parallel, Series, colour_of, series_style
-from dashboards.scales import scale_of, tick_texts
+from dashboards.scales import Scale, scale_of, tick_texts
 from dashboards.svg import chart_svg
 from solvers.methods import METHODS
 
