@@ -152,8 +152,9 @@ def regularizers_figure(sweep: SweepRecords) -> Chart:
     return Chart(
         "regularizers",
         "Non-convex regularizers at the convex solution",
-        "Mean over folds and splits: a curve along a path, points at a grid's gammas. The paper: all three fall as "
-        "gamma grows, so the convex regularizers are good stand-ins. A solution of low rank has no finite LDD.",
+        "Mean over folds and splits: a curve along a path, points at a grid's gammas; over the projection vectors that "
+        "rank_tol keeps, so that their number counts as well. The paper: all three fall as gamma grows, so the convex "
+        "regularizers are good stand-ins.",
         panels,
     )
 

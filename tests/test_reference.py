@@ -68,3 +68,10 @@ def test_scores_exit_codes_and_files_are_all_there() -> None:
 @pytest.mark.parametrize("model", [SweepSpec, DatasetChoice, MethodEntry, OptunaSearch, Range])
 def test_unknown_keys_are_refused_everywhere(model: type[BaseModel]) -> None:
     assert model.model_config.get("extra") == "forbid"
+
+
+def test_the_examples_are_sweep_files() -> None:
+    from sweep.studies.sweepfile import load_spec
+
+    files = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+    assert {load_spec(str(file)).name for file in files} == {file.stem for file in files} == {"grid", "path"}
