@@ -17,8 +17,8 @@ from sweep.fits.record import Curve
 from sweep.fits.scoring import tuning_score
 from sweep.fits.spec import FitSpec
 
-_PER_DECADE = 4
-_HALVINGS = 2
+_PER_DECADE = 2
+_HALVINGS = 3
 # A path only has to find gamma, for which a percent is enough; the refit has the sweep's own tolerance.
 _TOLERANCE = 0.01
 # Numbers of the eigenvalues that a record keeps, the largest being the first.

@@ -39,14 +39,14 @@ def test_scoring_is_coarse_everywhere_and_fine_around_the_best(path: tuple[FitSp
     curve = path[1].record.curve
     assert curve is not None
     assert set(coarse_gammas(*SPAN)) <= set(curve.gammas)
-    assert curve.n_coarse == len(coarse_gammas(*SPAN)) == 13
-    assert curve.n_coarse < len(curve.gammas) <= curve.n_coarse + 2 * 2
+    assert curve.n_coarse == len(coarse_gammas(*SPAN)) == 7
+    assert curve.n_coarse < len(curve.gammas) <= curve.n_coarse + 2 * 3
     assert 1 <= curve.n_scored <= len(curve.gammas)
     assert curve.kept == max(zip(curve.scores, curve.gammas, strict=True))[1]
     steps = np.diff(np.log(curve.gammas))
     place = curve.gammas.index(curve.kept)
     around = steps[max(0, place - 1) : place + 1]
-    assert around.min() < 0.6 * np.log(10) / 4  # finer there than a quarter of a decade
+    assert around.min() < 0.6 * np.log(10) / 2  # finer there than half a decade
 
 
 def test_what_is_kept_of_a_gamma_is_what_its_metric_says(path: tuple[FitSpec, FitOutcome], data: SplitData) -> None:

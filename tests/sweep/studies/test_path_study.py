@@ -113,6 +113,6 @@ def test_folds_that_scored_different_gammas_are_averaged_on_all_of_them() -> Non
     assert choose_gamma(flat, select="one-se") == 1.0
 
 
-def test_coarse_gammas_contain_both_ends_and_four_points_per_decade() -> None:
-    assert coarse_gammas(0.01, 1.0) == [0.01, 0.0178, 0.0316, 0.0562, 0.1, 0.178, 0.316, 0.562, 1.0]
+def test_coarse_gammas_contain_both_ends_and_two_points_per_decade() -> None:
+    assert coarse_gammas(1e-3, 1.0) == [1e-3, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1.0]
     assert coarse_gammas(0.3, 0.4) == [0.3, 0.4]
