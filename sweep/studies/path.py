@@ -18,7 +18,7 @@ from sweep.studies.spec import Range
 class PathStudy:
     """One path per fold; while the best gamma lies at an end that may move, one more decade there; then the refit.
 
-    It starts from a fold's metric, which saves a quarter to a third of its eigendecompositions (docs/measurements.md).
+    It starts from a fold's metric, which saves a quarter or more of its eigendecompositions (docs/measurements.md).
     """
 
     template: FitSpec
