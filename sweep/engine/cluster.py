@@ -57,6 +57,12 @@ def connect(address: str | None) -> Any:
             f"--address: cannot join Ray at {redacted(address or 'local')}: {first_line(error)}; is it up, and is its "
             "token in ~/.ray/auth_token or RAY_AUTH_TOKEN?"
         ) from None
+    except Exception as error:  # a plain one, where Ray's own processes did not come up in time
+        where = f"at {redacted(address)}" if address else "here"
+        raise UserError(
+            f"Ray did not start {where}: {first_line(error)}; nothing is lost, try again when the machine is less "
+            "busy, or with `--address inline`"
+        ) from None
     # Ray puts its own handler there, which exits with 15 instead of the way that the caller chose.
     with contextlib.suppress(ValueError):  # only the main thread may, and only there Ray did
         signal.signal(signal.SIGTERM, stop)

@@ -94,3 +94,10 @@ def test_only_the_user_turns_the_token_off(home: Path, monkeypatch: pytest.Monke
 def test_without_a_token_a_cluster_is_asked_without_one(home: Path) -> None:
     use_token()
     assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_a_ray_that_does_not_start_is_one_line(home: Path) -> None:
+    script = "from sweep.engine.cluster import connect; connect(None)"
+    environment = os.environ | {"RAY_TMPDIR": "/dev/null"}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert "UserError: Ray did not start here: " in ended.stderr.splitlines()[-1]
