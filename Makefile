@@ -62,6 +62,7 @@ bench: $(VENV)/.installed-dev
 	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m pytest -m bench -s tests/benchmarks
 
+# Kills of workers, nodes and drivers while sweeps run; CHAOS_KILLS=200 make chaos for more drivers, CHAOS_SEED to repeat.
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m chaos -s
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.process
 import os
 import random
 import signal
@@ -89,6 +91,49 @@ def start(file: Path, home: Path, *arguments: str) -> subprocess.Popen[bytes]:
             stderr=log,
             env=os.environ | ENVIRONMENT,
         )
+
+
+def hunt(file: Path, home: Path, seconds: float, kills: int, choice: random.Random) -> list[float]:
+    """Kill drivers of a sweep at moments from their start to their end, at most so many; returns the moments.
+
+    `seconds` is how long an undisturbed run takes. The last driver is left alone.
+    """
+    done: list[float] = []
+    before: dict[str, float] = {}
+    while True:
+        process = fork_driver(file, home)
+        moment = choice.uniform(0.0, seconds)
+        process.join(moment if len(done) < kills else 3600)
+        killed = process.is_alive()
+        if killed:
+            assert len(done) < kills, f"{home}: a driver that nobody disturbs does not end"
+            process.kill()
+            process.join()
+        after = committed(home)
+        assert before.items() <= after.items()  # nothing lost, nothing written anew
+        before = after
+        if process.exitcode != -signal.SIGKILL:  # it may have ended just before
+            assert process.exitcode == 0, (home.parent / f"{home.name}.log").read_text()[-2000:]
+            return done
+        done.append(moment)
+
+
+def fork_driver(file: Path, home: Path) -> multiprocessing.process.BaseProcess:
+    """A driver whose fits run in its own process, with everything imported already: all of its life is the sweep's."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mlflow.store.tracking.sqlalchemy_store", "optuna", "sweep.cli", __name__])
+    process = context.Process(target=_drive, args=(file, home))
+    process.start()
+    return process
+
+
+def _drive(file: Path, home: Path) -> None:
+    from sweep.cli import main
+
+    with (home.parent / f"{home.name}.log").open("a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.exit(main(["run", str(file), "--home", str(home), "--address", "inline"]))
 
 
 def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int) -> list[str]:
