@@ -115,7 +115,13 @@ def open_store(
     local = uri == home.mlflow_url
     if local:
         _create(home)
-    client = mlflow.MlflowClient(tracking_uri=uri)
+    return store_of(mlflow.MlflowClient(tracking_uri=uri), names, artifacts, owner, local=local)
+
+
+def store_of(
+    client: Any, names: Iterable[str], artifacts: str | None, owner: str, *, local: bool
+) -> tuple[MlflowStore, str]:
+    """`open_store` for a client; `local`: the store is the home's own, and so are all its runs."""
     experiments = {name: _experiment(client, name, artifacts, moved=local) for name in names}
     return MlflowStore(client, experiments, owner, claims_all=local), _id_in(client, experiments.values())
 

@@ -1,313 +1,327 @@
-"""Seeded schedules of everything that can go wrong, against the real driver, ledger and home.
+"""Seeded schedules of everything that can go wrong, against the real driver, ledger, home and recorder.
 
     python -m tests.sweep.engine.simulation --count 10000          # what `make simulate` runs
     python -m tests.sweep.engine.simulation --first 4711 --count 1  # replays one
 
 Only what takes time is simulated: fits answer at once with a record that is a function of their key, the clock is a
-number. One schedule is a story of several runs of a sweep over one home: results come reordered, lost, late, twice,
-failing, out of memory, stale or unsound; the process dies at every named point between two durable steps; a
-second driver takes over in the middle; the sweep file is extended or shortened; rows and artifacts are damaged. At the
-end a calm run must leave exactly what a home that nothing ever happened to holds.
+number, MLflow is a client in memory (each fiftieth schedule has the real one). One schedule is a story of several
+runs of a sweep over one home: results come reordered, lost, late, twice, failing, out of memory, stale or unsound; the
+process dies between any two durable steps and leaves its files as they are; a second driver takes over in the middle;
+the sweep file is extended or shortened, and another sweep asks for the same fits; rows, artifacts, pages of the ledger
+and MLflow's store are damaged or lost. At the end a calm run must leave exactly what a home that nothing ever
+happened to holds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from sweep.datasets.card import DatasetCard
-from sweep.engine.driver import Driver, Tally
-from sweep.engine.executors import Finished, Job
-from sweep.fits import FitOutcome, FitRecord, FitSpec, Place, Scores, Seconds, Solved, Trial
+from sweep.engine.driver import Driver
+from sweep.errors import UserError
+from sweep.fits import FitRecord, FitSpec
 from sweep.store.faults import FencedError
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger, open_ledger
-from sweep.studies.adaptive import AdaptiveStudy, search_space
-from sweep.studies.base import Study
-from sweep.studies.grid import EliminatingGridStudy, GridStudy, WarmGridStudy
-from sweep.studies.plan import Plan
-from sweep.studies.spec import Optuna, SweepSpec
+from tests.sweep.engine.simulation_mlflow import (
+    MemoryMlflow,
+    SimulatedRecorder,
+    assert_equals_ledger,
+    assert_real_store_equals_ledger,
+    break_store,
+    end_process,
+    put_empty_store,
+)
+from tests.sweep.engine.simulation_world import KINDS, Crash, File, Quiet, SimulatedExecutor, World
 
 SWEEP = "simulated"
-FOLDS = 2
-
-
-class Crash(BaseException):
-    """The process is gone: nothing after this point happens."""
-
-
-def score_of(key: str) -> float:
-    """What a fit scores: a function of its key alone."""
-    return 0.5 + int(key[:6], 16) / 2**25
-
-
-def record_of(spec: FitSpec) -> FitRecord:
-    value = score_of(spec.key)
-    scores = Scores(auc_all=value, n_queries=10, npv=3 if spec.fold is None else None)
-    solved = Solved(objective=1.0, n_eigh=2, relative_gap=1e-4, converged=True)
-    place = Place(host="here", pid=1, device="cpu", python="3", numpy="2", scipy="1")
-    return FitRecord(spec.key, scores, solved, Seconds(solve=0.5), place, started=0.0, value=value)
-
-
-def arrays_of(spec: FitSpec) -> dict[str, np.ndarray]:
-    number = np.array([int(spec.key[:6], 16)], dtype=np.float64)
-    if spec.fold is None:
-        return {"components": number[None, :]}
-    return {} if spec.start == "cold" else {"weights": number}
+REAL_MLFLOW_EVERY = 50
+PART = 100  # schedules after which progress is said
 
 
 @dataclass
-class World:
-    """What outlives a process: the answers under way, and who submitted what when it was committed already."""
+class Story:
+    """One home and all that happens to it."""
 
-    rng: random.Random
-    submitted: Counter[str] = field(default_factory=Counter)
-    breaks: Counter[str] = field(default_factory=Counter)
-    stale: list[Finished] = field(default_factory=list)
-    again: list[str] = field(default_factory=list)  # committed fits that were submitted all the same
-    excused: set[str] = field(default_factory=set)  # whose row or artifact was damaged on purpose
-    committed: set[str] = field(default_factory=set)
+    home: Home
+    world: World
+    mlflow: MemoryMlflow | None = field(default_factory=MemoryMlflow)  # None: the real one
 
-    def happens(self, what: str, chance: float) -> bool:
-        if self.rng.random() >= chance:
-            return False
-        self.breaks[what] += 1
-        return True
+    # -- one process ----------------------------------------------------------------------------
 
-
-class SimulatedExecutor:
-    """Answers in any order, now and then wrongly, late, twice or never."""
-
-    place = "a simulation"
-    devices: list[dict[str, Any]] = []  # noqa: RUF012
-
-    def __init__(self, world: World, trouble: float) -> None:
-        self.world, self.trouble = world, trouble
-        self.slots = world.rng.choice((1, 2, 5))
-        self._running: list[Job] = []
-
-    @property
-    def room(self) -> int:
-        return self.slots + 2 - len(self._running)
-
-    def submit(self, job: Job) -> None:
-        key = job.spec.key
-        self.world.submitted[key] += 1
-        if key in self.world.committed - self.world.excused:
-            self.world.again.append(key)
-        self._running.append(job)
-
-    def wait(self, seconds: float) -> list[Finished]:
-        world, rng = self.world, self.world.rng
-        if world.happens("crash while waiting", 0.1 * self.trouble):
-            raise Crash
-        answers: list[Finished] = []
-        if world.stale and world.happens("stale answer", 0.3 * self.trouble):
-            answers.append(world.stale.pop(rng.randrange(len(world.stale))))
-        for _ in range(rng.randint(1, 3)):
-            if self._running:
-                answers += self._answer(self._running.pop(rng.randrange(len(self._running))))
-        return answers
-
-    def _answer(self, job: Job) -> list[Finished]:
-        world, spec, trouble = self.world, job.spec, self.trouble
-        good = Finished(spec, FitOutcome(record_of(spec), arrays_of(spec)))
-        for kind, chance in (("lost worker", 0.15), ("out of memory", 0.1), ("preempted", 0.1), ("bug", 0.02)):
-            if world.happens(kind, chance * trouble):
-                world.stale.append(good)  # a worker that was given up may answer after all
-                return [Finished(spec, None, kind, f"{kind} on purpose", "trace", 0.25)]
-        if world.happens("unsound record", 0.03 * trouble):
-            broken = replace(record_of(spec), value=float("nan"))
-            return [Finished(spec, FitOutcome(broken, {}))]
-        if world.happens("answer twice", 0.1 * trouble):
-            return [good, good]
-        return [good]
-
-    def forget(self, place: tuple[str, int]) -> None:
-        pass
-
-    def close(self) -> None:
-        self._running.clear()
-
-
-class Quiet:
-    """A display that shows nothing."""
-
-    def note(self, message: str) -> None:
-        pass
-
-    def update(self, *_: Any) -> None:
-        return None
-
-
-def template(method: str, split: int) -> FitSpec:
-    return FitSpec(
-        dataset="toy", data="f" * 64, scaling="none", pca=None, frequent_above=5, split=split, folds=FOLDS, fold=None,
-        method=method, version="4", trial=Trial(), restarts=1, algorithm="certified", settings=(), seed=0,
-    )  # fmt: skip
-
-
-def studies(size: int, kinds: tuple[str, ...]) -> list[Study]:
-    """One study of each kind; `size` says how large their grids are."""
-    trials = [Trial.of({"gamma": 10.0**-k}) for k in range(size)]
-    found: list[Study] = []
-    for split, kind in enumerate(kinds):
-        base = template("mdml-csfn", split)
-        if kind == "grid":
-            found.append(GridStudy(base, trials))
-        elif kind == "warm":
-            found.append(WarmGridStudy(base, trials))
-        elif kind == "eliminating":
-            found.append(EliminatingGridStudy(base, trials))
-        else:
-            space = search_space({"gamma": [1e-4, 1.0]})
-            found.append(AdaptiveStudy(base, space, Optuna(trials=2 + size, prune_folds=False)))
-    return found
-
-
-def plan(size: int, kinds: tuple[str, ...]) -> Plan:
-    spec = SweepSpec.model_validate({"name": SWEEP, "datasets": ["digits"], "methods": ["mdml-csfn"], "folds": FOLDS})
-    card = DatasetCard("toy", "toy", "f" * 64, 100, 5, 5, 70, (50, 50), 5, "none", None, "")
-    return Plan(spec, {"toy": card}, {}, [], studies(size, kinds), [])
-
-
-def run_once(home: Home, made: Plan, world: World, trouble: float, *, rival: bool = False) -> Tally:
-    """One process that runs the sweep; raises Crash or FencedError where it ends early."""
-    ledger = open_ledger("sqlite", home)
-    world.committed |= ledger.keys()
-    commit = ledger.commit
-
-    def noted(spec: FitSpec, record: FitRecord) -> None:
-        commit(spec, record)
-        world.committed.add(spec.key)
-
-    ledger.commit = noted  # type: ignore[method-assign]
-    ledger.open_sweep(SWEEP, made.spec.without_secrets(), {})
-    others: list[Ledger] = []
-
-    def crossing(point: str) -> None:
-        if world.happens(f"crash: {point}", 0.05 * trouble):
-            raise Crash
-        if rival and not others and world.happens("second driver", 0.3):
-            others.append(open_ledger("sqlite", home))
-            others[0].open_sweep(SWEEP, made.spec.without_secrets(), {})
-
-    try:
-        driver = Driver(
-            made,
-            home=home,
-            ledger=ledger,
-            make_executor=lambda: SimulatedExecutor(world, trouble),
-            display=Quiet(),
-            clock=lambda: 0.0,
-            crossing=crossing,
-        )
-        return driver.run()
-    finally:
-        for each in (ledger, *others):
-            each.database.close()  # a dead process gives no fence back
-
-
-def damage(home: Home, world: World) -> None:
-    """Alter a row, or an artifact, as a bad disk would."""
-    ledger = open_ledger("sqlite", home)
-    keys = sorted(ledger.keys())
-    if keys and world.happens("altered row", 0.5):
-        key = world.rng.choice(keys)
-        world.excused.add(key)
-        from sqlalchemy import update
-
-        from sweep.store.tables import fits
-
-        ledger.database.write(
-            lambda c: c.execute(update(fits).where(fits.c.key == key).values(record='{"altered": 1}'))
-        )
-    files = sorted((home.folder / "artifacts").glob("*.npz"))
-    if files and world.happens("damaged artifact", 0.5):
-        path = world.rng.choice(files)
-        world.excused.add(path.stem)
-        if world.rng.random() < 0.5:
-            path.unlink()
-        else:
-            path.write_bytes(b"broken" + path.read_bytes()[6:])
-    ledger.close()
-
-
-def end_state(home: Home) -> dict[str, Any]:
-    """All that a sweep leaves behind, as far as it does not depend on when it ran."""
-    ledger = open_ledger("sqlite", home)
-    found: dict[str, Any] = {}
-    for spec, record in ledger.records(SWEEP):
-        arrays = home.read_artifact(spec.key, record.artifact) if record.artifact else None
-        found[spec.key] = (spec, record.value, record.scores, None if arrays is None else sorted(arrays))
-    ledger.close()
-    return found
-
-
-def tell_story(seed: int, root: Path) -> Counter[str]:
-    """One schedule; raises AssertionError if an invariant does not hold. Returns what went wrong on the way."""
-    rng = random.Random(seed)
-    world = World(rng)
-    kinds = tuple(rng.choice(("grid", "warm", "eliminating", "adaptive")) for _ in range(rng.randint(1, 3)))
-    size, home = rng.randint(2, 5), Home(root / "home")
-    home.create()
-    trouble = rng.choice((0.3, 1.0, 2.0))
-    for _ in range(rng.randint(1, 4)):
+    def run(self, file: File, trouble: float, *, rival: bool = False) -> None:
+        """A process that runs the sweep under the home's lock, to its end or until something ends it."""
         try:
-            run_once(home, plan(max(1, size + rng.choice((-1, 0, 1))), kinds), world, trouble, rival=rng.random() < 0.2)
+            with self.home.lock():
+                self._run(file, trouble, rival=rival)
         except Crash:
             pass
         except FencedError:
-            world.breaks["fenced off"] += 1
-        if rng.random() < 0.3:
-            damage(home, world)
-    before = _kept(home)
-    made = plan(size, kinds)
-    tally = run_once(home, made, world, 0.0)
-    after = _kept(home)
-    assert world.again == [], f"committed fits ran again: {world.again}"
-    lost = [key for key, value in before.items() if key not in world.excused and after.get(key) != value]
-    assert lost == [], f"committed fits were lost or changed: {lost}"
-    assert (tally.done, tally.failed) == (tally.total, 0), f"counters do not add up: {tally}"
-    found = end_state(home)
-    expected = calm_state(size, kinds)
-    if "eliminating" in kinds:  # which fits it saves depends on the order, what it chooses does not
-        found, expected = ({k: v for k, v in each.items() if v[0].fold is None} for each in (found, expected))
-    assert found == expected, f"differs from the calm run in {set(found) ^ set(expected)}"
-    again = World(random.Random(seed))
-    again.excused = set()
-    run_once(home, plan(size, kinds), again, 0.0)
-    assert not again.submitted, "a finished sweep computed something"
-    return world.breaks
+            self.world.happened["fenced off"] += 1
+        self._check_rows()
+
+    def _run(self, file: File, trouble: float, *, rival: bool = False, second: bool = False) -> None:
+        world, home, made = self.world, self.home, file.plan
+        ledger = open_ledger("sqlite", home)
+        world.kept = rows_of(home) | world.kept  # of a commit that a crash followed at once nobody has noted it
+        with self._process(ledger, trouble, second):
+            home.write_state(f"{file.name}.stop", {})
+            world.driver = number = ledger.open_sweep(file.name, made.spec.without_secrets(), {})
+            commits = self._note_commits(ledger, number)
+            recorder = SimulatedRecorder(
+                file.name, home, ledger, self._client(trouble), lambda: world.happens("recorded meanwhile", 0.1)
+            )
+
+            def crossing(point: str) -> None:
+                world.crash(f"when {point}", 0.03 * trouble)
+                if world.happens("asked to stop", 0.003 * trouble):
+                    home.write_state(f"{file.name}.stop", {"by": "hand"})
+                if rival and number == world.driver and world.happens("second driver", 0.3):
+                    self._second_driver(file.changed(world.rng), trouble)
+
+            driver = Driver(
+                made, home=home, ledger=ledger, make_executor=lambda: SimulatedExecutor(world, trouble, number),
+                display=Quiet(), on_commit=recorder.poke, clock=lambda: world.clock, crossing=crossing,
+            )  # fmt: skip
+            driver.run()
+            if number == world.driver:
+                self._check_counters(driver, ledger, file, commits)
+            recorded = recorder.finish()
+            assert recorded or trouble, "MLflow was not written"
+
+    def _second_driver(self, file: File, trouble: float) -> None:
+        """Another host whose file system does not tell it of the home's lock."""
+        try:
+            with self.home.lock():
+                raise AssertionError("two drivers hold one home's lock")
+        except UserError:
+            pass
+        with contextlib.suppress(Crash):
+            self._run(file, trouble, second=True)
+        with contextlib.closing(sqlite3.connect(self.home.ledger_path)) as connection:
+            # It may have crashed before it took the sweep over, or right after.
+            (self.world.driver,) = connection.execute(
+                "SELECT fence FROM sweeps WHERE name = ?", (file.name,)
+            ).fetchone()
+
+    @contextlib.contextmanager
+    def _process(self, ledger: Ledger, trouble: float, second: bool) -> Iterator[None]:
+        """Let the ledger's process end in a crash before, within and after every transaction."""
+        database, world = ledger.database, self.world
+        write = database.write
+
+        def crashing(work: Callable[[Any], Any], **options: Any) -> Any:
+            def half_way(connection: Any) -> Any:
+                found = work(connection)
+                world.crash("before a transaction's end", 0.002 * trouble)
+                return found
+
+            world.crash("before a transaction", 0.002 * trouble)
+            found = write(half_way, **options)
+            world.crash("after a transaction", 0.002 * trouble)
+            return found
+
+        database.write = crashing  # type: ignore[method-assign]
+        left: dict[Path, bytes] = {}
+        try:
+            yield
+        except Crash:
+            if not second:  # closing would tidy up what a killed process leaves behind
+                left = {path: path.read_bytes() for path in self.home.folder.glob("ledger.sqlite*")}
+            raise
+        finally:
+            database.write = write  # type: ignore[method-assign]
+            database.close()  # a process that ends like this gives no fence back
+            for path, content in left.items():
+                if not path.name.endswith("-shm"):
+                    path.write_bytes(content)
+            if self.mlflow is None:
+                end_process(self.home)
+
+    def _note_commits(self, ledger: Ledger, number: int) -> list[str]:
+        """Keep account of what is committed, by whom; returns the list that the keys will be in."""
+        world, commit, commits = self.world, ledger.commit, list[str]()
+
+        def noted(spec: FitSpec, record: FitRecord) -> None:
+            commit(spec, record)
+            assert number == world.driver, "a driver wrote that had been taken over"
+            assert spec.key not in world.kept or spec.key in world.excused, "a fit was committed twice"
+            world.kept[spec.key] = rows_of(self.home, spec.key)[spec.key]
+            world.excused.discard(spec.key)
+            commits.append(spec.key)
+
+        ledger.commit = noted  # type: ignore[method-assign]
+        return commits
+
+    def _client(self, trouble: float) -> MemoryMlflow | None:
+        """MLflow as this process sees it."""
+        if self.mlflow is None:
+            return None
+        world = self.world
+
+        def passing(point: str) -> None:
+            world.crash(point, 0.002 * trouble)
+            if world.happens("MLflow does not answer", 0.003 * trouble):
+                raise ConnectionError("no answer, on purpose")
+
+        self.mlflow.passing = passing
+        return self.mlflow
+
+    # -- between two processes ------------------------------------------------------------------
+
+    def damage(self) -> None:
+        """Alter what lies on the disk, as a bad one would."""
+        world, rng, path = self.world, self.world.rng, self.home.ledger_path
+        keys = sorted(rows_of(self.home))
+        if keys and world.happens("altered row", 0.4):
+            key = rng.choice(keys)
+            world.excused.add(key)
+            change = rng.choice(("record = '{\"altered\": 1}'", "value = 7", "spec = x'ff00'", "checksum = ''"))
+            with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute(f"UPDATE fits SET {change} WHERE key = ?", (key,))
+        files = sorted((self.home.folder / "artifacts").glob("*.npz"))
+        if files and world.happens("damaged artifact", 0.4):
+            file = rng.choice(files)
+            world.excused.add(file.stem)
+            if rng.random() < 0.5:
+                file.unlink()
+            else:
+                file.write_bytes(b"broken" + file.read_bytes()[6:])
+        if path.exists() and world.happens("damaged page of the ledger", 0.1):
+            world.excused |= set(keys)
+            self._overwrite_a_page(path)
+        if world.happens("lost MLflow", 0.2):
+            if self.mlflow is not None:
+                self.mlflow = MemoryMlflow()
+            else:
+                break_store(self.home, rng.choice(("lost", "damaged")))
+
+    def _overwrite_a_page(self, path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as connection:  # what is in the log moves into the file
+            (size,) = connection.execute("PRAGMA page_size").fetchone()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        page = self.world.rng.randrange(path.stat().st_size // size)
+        with path.open("r+b") as file:
+            file.seek(page * size)
+            file.write(self.world.rng.randbytes(size))
+
+    # -- what must hold -------------------------------------------------------------------------
+
+    def _check_rows(self) -> None:
+        """What was committed is there and the same, and no fit of it was computed again."""
+        world, rows = self.world, rows_of(self.home)
+        lost = [key for key, seal in world.kept.items() if key not in world.excused and rows.get(key) != seal]
+        assert lost == [], f"committed fits were lost or changed: {lost}"
+        assert world.again == [], f"committed fits ran again: {world.again}"
+
+    def _check_counters(self, driver: Driver, ledger: Ledger, file: File, commits: list[str]) -> None:
+        tally = driver.tally
+        assert tally.done - tally.cached == len(commits), f"counters do not add up: {tally}, {len(commits)} commits"
+        if driver.stopped is not None:
+            self.world.happened[f"stopped by {driver.stopped.kind}"] += 1
+            assert tally.done + tally.failed + tally.left == tally.total
+            return
+        assert tally.done + tally.failed == tally.total, f"counters do not add up: {tally}"
+        final = {failure.key for failure in ledger.failures(file.name) if failure.final}
+        assert tally.failed == len(final), f"{tally.failed} failed, but {len(final)} are in the ledger"
+        if "eliminating" not in file.kinds:  # what it saves was asked for all the same
+            assert ledger.count(file.name) == (tally.done, tally.total)
+
+    def check_end(self, file: File) -> None:
+        """A calm run, and nothing that happened before it can be seen any more."""
+        self.run(file, 0.0)
+        ledger = open_ledger("sqlite", self.home)
+        found, expected = end_state(self.home, ledger, file.name), calm_state(file)
+        if "eliminating" in file.kinds:  # which fits it saves depends on the order, what it chooses does not
+            found, expected = ({k: v for k, v in each.items() if v[0].fold is None} for each in (found, expected))
+        assert found == expected, f"differs from the calm run in {set(found) ^ set(expected) or 'content'}"
+        failed = Counter(failure.key for sweep in ledger.sweeps() for failure in ledger.failures(sweep))
+        odd = [r.key for _, r in ledger.records(file.name) if r.attempts > failed[r.key] + 1]
+        assert odd == [] or self.world.happened["damaged page of the ledger"], f"more attempts than failures: {odd}"
+        if self.mlflow is not None:
+            assert_equals_ledger(self.mlflow, ledger, self.home, file.name)
+        else:
+            assert_real_store_equals_ledger(ledger, self.home, file.name)
+        ledger.close()
+
+    def check_rest(self, file: File) -> None:
+        """A finished sweep computes nothing."""
+        self.world.submitted.clear()
+        self.run(file, 0.0)
+        assert not self.world.submitted, "a finished sweep computed something"
+
+
+def rows_of(home: Home, key: str | None = None) -> dict[str, str]:
+    """Checksums of committed rows, read beside the code that is tested."""
+    if not home.ledger_path.exists():
+        return {}
+    query = "SELECT key, checksum FROM fits" + ("" if key is None else " WHERE key = ?")
+    with contextlib.closing(sqlite3.connect(home.ledger_path)) as connection:
+        try:
+            return dict(connection.execute(query, () if key is None else (key,)))
+        except sqlite3.DatabaseError:  # a page of it was damaged, or its tables are not there yet
+            return {}
+
+
+def end_state(home: Home, ledger: Ledger, sweep: str) -> dict[str, Any]:
+    """All that a sweep leaves behind, as far as it does not depend on when and how often it was tried."""
+    found: dict[str, Any] = {}
+    for spec, record in ledger.records(sweep):
+        arrays = home.read_artifact(spec.key, record.artifact) if record.artifact else None
+        contents = None if arrays is None else {name: array.tolist() for name, array in arrays.items()}
+        # A refit does not see the folds, and is the same for any number of them.
+        spec = replace(spec, folds=0) if spec.fold is None else spec
+        found[spec.key] = (spec, replace(record, attempts=1, artifact=None), contents)
+    return found
 
 
 @cache
-def calm_state(size: int, kinds: tuple[str, ...]) -> dict[str, Any]:
+def calm_state(file: File) -> dict[str, Any]:
     """What a home holds that nothing ever happened to."""
-    with tempfile.TemporaryDirectory(prefix="sweep-calm-", dir=_scratch()) as folder:
+    with tempfile.TemporaryDirectory(prefix="sweep-calm-") as folder:
         home = Home(folder)
-        home.create()
-        run_once(home, plan(size, kinds), World(random.Random(0)), 0.0)
-        return end_state(home)
+        Story(home, World(random.Random(0))).run(file, 0.0)
+        ledger = open_ledger("sqlite", home)
+        found = end_state(home, ledger, file.name)
+        ledger.close()
+        return found
 
 
-def _kept(home: Home) -> dict[str, float | None]:
-    ledger = open_ledger("sqlite", home)
-    found = {record.key: record.value for _, record in ledger.records_of(["toy"])}
-    ledger.close()
-    return found
+def tell_story(seed: int, folder: Path) -> Counter[str]:
+    """One schedule; raises AssertionError if an invariant does not hold. Returns what happened on the way."""
+    rng = random.Random(seed)
+    story = Story(Home(folder), World(rng))
+    story.home.create()
+    if seed % REAL_MLFLOW_EVERY == 0:
+        story.mlflow = None
+        put_empty_store(story.home)
+    kinds = tuple(rng.choice(KINDS) for _ in range(rng.randint(1, 2)))
+    file = File(SWEEP, kinds, size=rng.randint(1, 4), folds=2)
+    trouble = rng.choice((0.3, 1.0, 2.0))
+    for _ in range(rng.randint(1, 4)):
+        now = file.changed(rng)
+        if rng.random() < 0.15:
+            now = replace(now, name="another")
+        story.run(now, trouble, rival=rng.random() < 0.2)
+        if rng.random() < 0.3:
+            story.damage()
+    story.check_end(file)
+    if rng.random() < 0.3:
+        story.check_rest(file)
+    return story.world.happened
 
 
 def _scratch() -> str | None:
@@ -315,26 +329,20 @@ def _scratch() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def simulate(first: int, count: int, show: bool = False) -> Counter[str]:
-    """Tell `count` stories; the seed of one that fails stands in its error."""
-    root = Path(tempfile.mkdtemp(prefix="sweep-simulation-", dir=_scratch()))
+def simulate(first: int, count: int) -> Counter[str]:
+    """Tell `count` stories; the seed of one that fails stands in its error. Returns what happened in them."""
     total: Counter[str] = Counter()
-    start = time.monotonic()
-    try:
+    tempfile.tempdir = _scratch()  # for whatever the recorder and MLflow put aside
+    with tempfile.TemporaryDirectory(prefix="sweep-simulation-") as root:
         for seed in range(first, first + count):
-            story = root / str(seed)
-            story.mkdir()
+            folder = Path(root, str(seed))
             try:
-                total += tell_story(seed, story)
+                total += tell_story(seed, folder)
             except Exception as error:
                 raise AssertionError(
                     f"seed {seed}: {error}; replay: python -m tests.sweep.engine.simulation --first {seed} --count 1"
                 ) from error
-            shutil.rmtree(story)
-            if show and (seed - first + 1) % 500 == 0:
-                print(f"{seed - first + 1} schedules, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+            shutil.rmtree(folder)
     return total
 
 
@@ -343,15 +351,21 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first schedule")
     parser.add_argument("--count", type=int, default=10_000)
     options = parser.parse_args()
-    start = time.monotonic()
-    halves = [(options.first, options.count // 2), (options.first + options.count // 2, -(-options.count // 2))]
-    breaks: Counter[str] = Counter()
+    start, end = time.monotonic(), options.first + options.count
+    happened: Counter[str] = Counter()
+    firsts = range(options.first, end, PART)
     with ProcessPoolExecutor(2) as pool:
-        for found in pool.map(simulate, *zip(*halves, strict=True), [True, False]):
-            breaks += found
-    took = time.monotonic() - start
-    print(f"{options.count} schedules from seed {options.first} in {took:.0f} s: nothing lost, nothing twice")
-    for what, times in sorted(breaks.items()):
+        parts = pool.map(simulate, firsts, [min(PART, end - first) for first in firsts])
+        try:
+            for first, found in zip(firsts, parts, strict=True):
+                happened += found
+                print(f"up to seed {min(first + PART, end) - 1}, {time.monotonic() - start:.0f} s", flush=True)
+        except AssertionError as error:
+            pool.shutdown(cancel_futures=True)
+            print(error, file=sys.stderr)
+            return 1
+    print(f"{options.count} schedules from seed {options.first}: nothing lost, nothing twice, nothing wrong")
+    for what, times in sorted(happened.items()):
         print(f"  {times:7,} x {what}")
     return 0
 
