@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0  # for which an outage of a server is waited out
 _BUSY_SECONDS = 20.0
+_COMPILED: dict[Any, Any] = {}  # statements of SQLite by their form: as many as the store's code has
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _SERVER_OPTIONS: dict[str, Any] = {
     "connect_timeout": 10,
@@ -165,6 +167,7 @@ def server_database(url: sqlalchemy.URL, note: Callable[[str], None] = nothing, 
     shown = public_url(url, frozenset())
     # PgBouncer hands out another server connection per transaction, and prepared statements stay behind.
     options = _SERVER_OPTIONS | ({} if url.get_driver_name() == "psycopg2" else {"prepare_threshold": None})
+    options = {name: value for name, value in options.items() if name not in url.query}  # the user's own word counts
     try:
         engine = sqlalchemy.create_engine(url, connect_args=options, pool_size=2, pool_recycle=300)
     except ModuleNotFoundError as error:
@@ -222,8 +225,19 @@ def _text_or_bytes(content: bytes) -> str | bytes:
 
 
 def _engine(connect: Callable[[], sqlite3.Connection], pool: Any) -> Engine:
-    engine = sqlalchemy.create_engine("sqlite://", creator=connect, poolclass=pool)
+    first = _first_engine()
+    # Compiling a statement takes longer than running it: one dialect and one cache serve every file of a process.
+    engine = Engine(
+        pool(connect, dialect=first.dialect), first.dialect, first.url, execution_options={"compiled_cache": _COMPILED}
+    )
     sqlalchemy.event.listen(engine, "begin", _begin)
+    return engine
+
+
+@cache
+def _first_engine() -> Engine:
+    engine = sqlalchemy.create_engine("sqlite://")
+    engine.connect().close()  # the dialect asks the first connection what this SQLite can do
     return engine
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from sweep.errors import UserError
+from sweep.store.database import server_database
 from sweep.store.faults import LedgerError
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger, open_ledger, view_ledger
@@ -176,3 +178,17 @@ def test_an_unreachable_database_gets_one_line(monkeypatch: pytest.MonkeyPatch) 
         Ledger("postgresql+psycopg://sweep:other-secret@127.0.0.1:9/x?password=third-secret")
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_user_says_about_the_connection_counts() -> None:
+    url = sqlalchemy.make_url("postgresql+psycopg://127.0.0.1:1/none?connect_timeout=99")
+    engine, seen = server_database(url).engine, dict[str, Any]()
+
+    @sqlalchemy.event.listens_for(engine, "do_connect")
+    def look(_dialect: Any, _record: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        seen.update(options)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        engine.connect()
+    assert (seen["connect_timeout"], seen["keepalives_idle"]) == ("99", 10)

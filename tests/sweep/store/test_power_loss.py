@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,7 @@ def test_whichever_change_fails_the_run_ends_in_one_line_and_keeps_what_it_commi
     runs: list[dict[str, Any]] = [
         json.loads(line) for line in under_the_disk("fail", str(scratch), str(code)).splitlines()
     ]
+    print(f"\n{errno.errorcode[code]}: {len(runs)} runs, ended {Counter(run['ended'] for run in runs)}")
     assert len(runs) > 50
     assert runs[-1]["ended"] == "done"
     tracebacks = [run for run in runs if run["ended"] == "traceback"]
@@ -122,7 +124,7 @@ def test_wherever_the_power_goes_off_what_was_committed_is_there(
 ) -> None:
     folder, log = changes
     marked: list[str] = []
-    before = 0
+    before = states = 0
     for count, which, files in power_losses(log, seed):
         if count > before and log[count - 1].what == "W" and log[count - 1].path.endswith(MARK):
             marked.append(log[count - 1].data.decode())
@@ -138,7 +140,9 @@ def test_wherever_the_power_goes_off_what_was_committed_is_there(
             place = target / Path(path).relative_to(folder)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
+        states += 1
         try:
             _check(Home(target), marked)
         except Exception as error:
             raise AssertionError(f"power lost after change {count} of {len(log)}, {which} unsynced survive") from error
+    print(f"\nseed {seed}: {states} states of the disk after one of {len(log)} changes")
