@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import sqlite3
@@ -256,6 +257,52 @@ def test_one_adaptive_study_fills_eight_gpus(tmp_path: Path) -> None:
         f"\none Optuna study, {fits} one-second fits on 8 declared GPUs: {seconds:.1f} s, efficiency {efficiency:.2f}"
     )
     assert efficiency > 0.85
+
+
+def run_beside(folder: Path, address: str, count: int, lease: str) -> None:
+    """A user's sweep of one-second fits, in a process of its own."""
+    os.environ |= {"RAY_worker_lease_timeout_milliseconds": lease}
+    task = by_value(sleeping_fit)
+    drive(folder, many(count, 1.0), lambda: RayExecutor(address, gpus_per_fit=1, function=task))
+
+
+def commits(folder: Path) -> list[float]:
+    try:
+        with sqlite3.connect(f"file:{folder / 'ledger.sqlite'}?mode=ro", uri=True) as connection:
+            return [float(t) for (t,) in connection.execute("SELECT committed FROM fits ORDER BY committed")]
+    except sqlite3.OperationalError:  # not there yet
+        return []
+
+
+@pytest.mark.parametrize("lease", ["10000", "500"])
+def test_two_users_share_a_cluster(tmp_path: Path, lease: str) -> None:
+    """The second comes while the first has more fits than the cluster has GPUs; `lease` is the second's, in ms."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 4})
+    first, second = tmp_path / "first", tmp_path / "second"
+    context = multiprocessing.get_context("spawn")
+    users = [
+        context.Process(target=run_beside, args=(first, cluster.address, 160, "10000")),
+        context.Process(target=run_beside, args=(second, cluster.address, 40, lease)),
+    ]
+    try:
+        users[0].start()
+        while len(commits(first)) < 12:
+            assert users[0].is_alive()
+            time.sleep(0.5)
+        users[1].start()
+        for user in users:
+            user.join()
+    finally:
+        cluster.shutdown()
+    assert [user.exitcode for user in users] == [0, 0]
+    theirs = commits(second)
+    begin, end = theirs[0], theirs[-1]
+    mine = [t for t in commits(first) if begin <= t <= end]
+    share = len(theirs) / (len(theirs) + len(mine))
+    print(f"\nsecond user, leases of {lease} ms: {share:.2f} of the fits while both had some, in {end - begin:.0f} s")
+    assert 0.33 < share < 0.67
 
 
 def test_the_forecast_is_within_a_quarter(tmp_path: Path) -> None:
