@@ -124,7 +124,7 @@ def _copy_all(old: Database, connection: Connection, tables: list[Table]) -> int
 def _readable(old: Database, table: Table) -> Iterator[dict[str, Any]]:
     """Rows of a table, with damaged stretches halved until what is bad stands alone."""
     with old.engine.connect() as connection:
-        waiting, tries = [_ends(connection, table)], 0
+        waiting, tries = [] if _is_lost(connection, table) else [_ends(connection, table)], 0
         while waiting and tries < _TRIES:
             low, high = waiting.pop()
             last, tries = low - 1, tries + 1
@@ -138,6 +138,18 @@ def _readable(old: Database, table: Table) -> Iterator[dict[str, Any]]:
                 if last + 1 < high:
                     middle = (last + 1 + high) // 2
                     waiting += [(middle + 1, high), (last + 1, middle)]
+
+
+def _is_lost(connection: Connection, table: Table) -> bool:
+    """Whether no row can be looked up, wherever it would be: the page that leads to all of them is bad."""
+    for row in (2**k for k in range(25)):
+        try:
+            connection.execute(select(_ROWID).select_from(table).where(_ROWID.between(row, row))).all()
+        except DBAPIError:
+            connection.rollback()
+        else:
+            return False
+    return True
 
 
 def _ends(connection: Connection, table: Table) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import resource
 import sqlite3
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from sweep.errors import UserError
+from sweep.store import tables
+from sweep.store.database import sqlite_database
 from sweep.store.faults import LedgerError
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger, open_ledger, view_ledger
-from sweep.store.repair import suspect_mark
+from sweep.store.repair import _is_lost, suspect_mark
 from tests.sweep.store.postgres import let_others_in
 from tests.sweep.store.test_home import as_somebody_else
 from tests.sweep.store.test_ledger import failure, record, spec
@@ -76,6 +79,18 @@ def test_one_bad_page_costs_the_fits_on_it_and_nothing_else(home: Home) -> None:
     assert "ledger.sqlite.damaged-1" in notes[0]
     assert (home.folder / "ledger.sqlite.damaged-1").exists()
     ledger.close()
+
+
+def test_a_table_whose_first_page_is_bad_is_given_up_at_once(home: Home) -> None:
+    """Halving the sixteen million row numbers that may be there would take long, and find nothing."""
+    with sqlite3.connect(home.ledger_path) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'failures'").fetchone()
+    with contextlib.closing(sqlite_database(home.ledger_path).engine.connect()) as connection:
+        assert not _is_lost(connection, tables.failures)
+    _scribble(home.ledger_path, (root - 1) * 4096, 4096)
+    with contextlib.closing(sqlite_database(home.ledger_path).engine.connect()) as connection:
+        assert _is_lost(connection, tables.failures)
+        assert not any(_is_lost(connection, table) for table in (tables.fits, tables.members, tables.sweeps))
 
 
 @pytest.mark.parametrize("seed", range(12))
