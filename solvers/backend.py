@@ -128,6 +128,16 @@ def to_numpy(array: Array) -> np.ndarray:
         return np.asarray(array_api_compat.to_device(array, host))
 
 
+def device_bytes(backend: Backend) -> int:
+    """Memory of the device in all, whoever uses it: of the GPU, or of this machine."""
+    if _is_cupy(backend.xp):
+        import cupy
+
+        with backend.device:
+            return int(cupy.cuda.runtime.memGetInfo()[1])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def synchronize(xp: Namespace) -> None:
     """Wait for the device, so that a clock read next is honest."""
     if _is_cupy(xp):
@@ -156,13 +166,14 @@ def _is_numpy(xp: Namespace) -> bool:
 def block_bytes(xp: Namespace) -> int:
     """How large a temporary array should be where work is cut into blocks.
 
-    On a CPU small enough for its cache, and for malloc to hand out the same pages again: larger ones
-    are mapped anew each time, at several times the cost of the work itself. On a GPU every block is a
+    With NumPy small enough for its cache, and for malloc to hand out the same pages again: larger ones
+    are mapped anew each time, at several times the cost of the work itself. On a device every block is a
     few launches, so few and large.
     """
-    return (1 << 28 if _is_cupy(xp) else 1 << 20) // _BLOCK_DIVISOR.get()
+    return (_HOST_BLOCK_BYTES if _is_numpy(xp) else _DEVICE_BLOCK_BYTES) // _BLOCK_DIVISOR.get()
 
 
+_DEVICE_BLOCK_BYTES, _HOST_BLOCK_BYTES = 1 << 28, 1 << 20
 _BLOCK_DIVISOR: ContextVar[int] = ContextVar("block_divisor", default=1)
 
 
@@ -264,10 +275,13 @@ def wright_omega(x: Array, *, xp: Namespace) -> Array:
     """Solution w > 0 of w + log(w) = x, elementwise (Wright omega on the real line)."""
     if _is_numpy(xp):
         return scipy.special.wrightomega(x)
-    # Neither the standard nor CuPy has it. Start on the right branch, then Newton on the
-    # convex form in v = log(w), exp(v) + v = x, which cannot overshoot into w <= 0.
-    v = xp.where(x > 1, xp.log(xp.where(x > 1, x, xp.ones_like(x))), x)
-    for _ in range(20):
+    # Neither the standard nor CuPy has it: Newton on the convex form in v = log(w), exp(v) + v = x, which cannot
+    # overshoot into w <= 0. Starts this near, at most 0.32 off, are exact to the last digits after five steps.
+    large = x > 1
+    above = xp.where(large, x, xp.ones_like(x))
+    below = xp.where(large, xp.ones_like(x), x)
+    v = xp.where(large, xp.log(above - xp.log(above)), below - xp.log1p(xp.exp(below)))
+    for _ in range(5):
         w = xp.exp(v)
         v = v - (w + v - x) / (1 + w)
     return xp.exp(v)
@@ -281,8 +295,6 @@ def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespa
     weights : (..., m)
     Y : (..., n, k), same leading axes: a stack (restarts) is one block-diagonal product.
     """
-    if not (_is_numpy(xp) or _is_cupy(xp)):
-        return _laplacian_product_dense(graph, weights, Y, xp=xp)
     n, k = Y.shape[-2:]
     flat_weights = xp.reshape(weights, (-1, weights.shape[-1]))
     stack = flat_weights.shape[0]
@@ -294,16 +306,15 @@ def laplacian_product(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespa
         part = flat_Y[:, columns]
         return degrees * part - adjacency @ part
 
-    # By columns, so that all rows of a block stay in the cache: neighbours are anywhere.
-    width = max(64, block_bytes(xp) // (8 * n)) if _is_numpy(xp) else k
+    # By columns: with NumPy so that all rows of a block stay in the cache (neighbours are anywhere), elsewhere so that
+    # a product without a sparse library, which has a row for every entry, stays small.
+    height = n if _is_numpy(xp) else 2 * weights.shape[-1] * stack
+    width = k if _is_cupy(xp) else max(64, block_bytes(xp) // (8 * max(1, height)))
     return xp.reshape(xp.concat(in_blocks(product, k, width, xp=xp), axis=1), Y.shape)
 
 
 def pair_sums(graph: PairGraph, weights: Array, *, xp: Namespace) -> Array:
     """Sum of the weights (m,) over the pairs of each point, (n,)."""
-    if not (_is_numpy(xp) or _is_cupy(xp)):
-        both = xp.concat([weights, weights])[:, None]
-        return group_sum(xp.concat([graph.first, graph.second]), graph.n, both, xp=xp)[:, 0]
     ones = xp.ones((graph.n,), dtype=weights.dtype, device=graph.device)
     return _adjacency(graph, weights[None, :], xp=xp) @ ones
 
@@ -316,34 +327,9 @@ def _adjacency(graph: PairGraph, weights: Array, *, xp: Namespace) -> Any:
     return _csr_class(xp)((data, *graph.stacked(weights.shape[0])), (size, size))
 
 
-def _laplacian_product_dense(graph: PairGraph, weights: Array, Y: Array, *, xp: Namespace) -> Array:
-    """The same by one-hot blocks: no sparse arrays needed, for namespaces that have none."""
-    n = Y.shape[-2]
-    rows = xp.arange(n, device=graph.device)
-    total = xp.zeros_like(Y)
-    block = 4096
-    for start in range(0, graph.first.shape[0], block):
-        stop = min(start + block, graph.first.shape[0])
-        first, second = graph.first[start:stop], graph.second[start:stop]
-        incidence = xp.astype(rows[:, None] == first[None, :], Y.dtype) - xp.astype(
-            rows[:, None] == second[None, :], Y.dtype
-        )
-        difference = xp.take(Y, first, axis=-2) - xp.take(Y, second, axis=-2)
-        total = total + incidence @ (weights[..., start:stop, None] * difference)
-    return total
-
-
 def group_sum(codes: Array, n_groups: int, Y: Array, *, xp: Namespace) -> Array:
     """Sum of the rows of Y (n, k) over each of `n_groups` groups given by integer codes (n,)."""
     device = array_api_compat.device(Y)
-    if not (_is_numpy(xp) or _is_cupy(xp)):
-        groups = xp.arange(n_groups, device=device)
-        total = xp.zeros((n_groups, Y.shape[1]), dtype=Y.dtype, device=device)
-        block = max(1, block_bytes(xp) // (8 * max(1, n_groups)))  # one-hot rows of all at once could fill the memory
-        for start in range(0, codes.shape[0], block):
-            part = slice(start, min(start + block, codes.shape[0]))
-            total = total + xp.astype(groups[:, None] == codes[None, part], Y.dtype) @ Y[part, :]
-        return total
     _check_sparse_size(codes.shape[0], xp=xp)
     order = xp.argsort(codes, stable=True)
     starts = xp.searchsorted(xp.take(codes, order), xp.arange(n_groups + 1, device=device), side="left")
@@ -369,7 +355,26 @@ def _csr_class(xp: Namespace) -> Any:
         import cupyx.scipy.sparse
 
         return cupyx.scipy.sparse.csr_matrix
-    return scipy.sparse.csr_matrix
+    return scipy.sparse.csr_matrix if _is_numpy(xp) else _PlainMatrix
+
+
+class _PlainMatrix:
+    """A CSR matrix for namespaces that have no sparse arrays: its product with Y (n,) or (n, k).
+
+    The sum over a row is the difference of two running sums, so that work and memory are those of the entries. Taken in
+    double precision: what stood before a row would eat the digits of its sum.
+    """
+
+    def __init__(self, parts: tuple[Array, Array, Array], shape: tuple[int, int]) -> None:
+        self._data, self._columns, self._starts = parts
+
+    def __matmul__(self, Y: Array) -> Array:
+        xp = array_api_compat.array_namespace(Y)
+        data = self._data if Y.ndim == 1 else self._data[:, None]
+        entries = xp.astype(data * xp.take(Y, self._columns, axis=0), xp.float64)
+        running = xp.cumulative_sum(entries, axis=0, include_initial=True)
+        ends, starts = (xp.take(running, part, axis=0) for part in (self._starts[1:], self._starts[:-1]))
+        return xp.astype(ends - starts, Y.dtype)
 
 
 class PairGraph:

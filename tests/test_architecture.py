@@ -22,6 +22,8 @@ FLOORS = (
     ("sweep.methods",),
     ("sweep.code",),
     ("sweep.errors", "sweep.exits", "sweep.seeds", "sweep.urls"),
+    ("solvers.kernels",),
+    ("solvers.memory",),
     ("solvers.methods", "solvers.convex", "solvers.projection", "solvers.other", "solvers.theory"),
     ("solvers.mahalanobis",),
     ("solvers.base", "solvers.scores"),

@@ -48,7 +48,7 @@ class ProjectionObjective:
     def exact(self, A: Array) -> Array:
         """F(A), shape (r,)."""
         xp, pairs = self.xp, self.problem.dissimilar
-        distances = pairs.projected_distances(_project(pairs.X, A, xp=xp))
+        distances = pairs.projected_distances(project(pairs.X, A, xp=xp))
         hinge = xp.mean(xp.clip(self.problem.margin - distances, 0.0, None), axis=-1)
         similar = xp.sum(A * self._scattered(A), axis=(-2, -1))
         return similar + hinge + self._penalty(A, None)[0]
@@ -56,7 +56,7 @@ class ProjectionObjective:
     def smoothed(self, A: Array, smoothing: Array) -> tuple[Array, Array]:
         """Smoothed F (r,) and its gradient (r, k, D), for `smoothing` mu (r,)."""
         xp, pairs = self.xp, self.problem.dissimilar
-        Y = _project(pairs.X, A, xp=xp)
+        Y = project(pairs.X, A, xp=xp)
         excess = self.problem.margin - pairs.projected_distances(Y)
         mu = smoothing[:, None]
         weights = xp.clip(excess / mu, 0.0, 1.0)
@@ -80,7 +80,7 @@ class ProjectionObjective:
         ends = to_numpy(xp.searchsorted(active, n_pairs * xp.arange(stack + 1, device=device)))
         few = np.diff(ends) <= _FEW_PAIRS * pairs.X.shape[0]
         if not few.any():
-            return _pull_back(pairs.X, pairs.laplacian(weights, Y), xp=xp)
+            return pull_back(pairs.X, pairs.laplacian(weights, Y), xp=xp)
         pushed = []
         for i, (low, high) in enumerate(pairwise(ends.tolist())):
             own = slice(i, i + 1)
@@ -91,7 +91,7 @@ class ProjectionObjective:
                 weighted = xp.take(weights[i, :], chosen)[:, None] * AZ
                 pushed.append((xp.matrix_transpose(weighted) @ Z)[None, ...])
             else:
-                pushed.append(_pull_back(pairs.X, pairs.laplacian(weights[own, :], Y[own, ...]), xp=xp))
+                pushed.append(pull_back(pairs.X, pairs.laplacian(weights[own, :], Y[own, ...]), xp=xp))
         return xp.concat(pushed)
 
     def _scattered(self, A: Array) -> Array:
@@ -151,7 +151,7 @@ class ProjectionObjective:
         )
 
 
-def _project(X: Array, A: Array, *, xp: Namespace) -> Array:
+def project(X: Array, A: Array, *, xp: Namespace) -> Array:
     """X A' for every matrix of the stack, (r, n, k)."""
     stack, k, D = A.shape
     if stack == 1 or k >= _WIDE_ENOUGH:
@@ -160,7 +160,7 @@ def _project(X: Array, A: Array, *, xp: Namespace) -> Array:
     return xp.permute_dims(xp.reshape(wide, (X.shape[0], stack, k)), (1, 0, 2))
 
 
-def _pull_back(X: Array, Z: Array, *, xp: Namespace) -> Array:
+def pull_back(X: Array, Z: Array, *, xp: Namespace) -> Array:
     """Z' X for every matrix of the stack Z (r, n, k), (r, k, D)."""
     stack, n, k = Z.shape
     if stack == 1 or k >= _WIDE_ENOUGH:

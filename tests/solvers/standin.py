@@ -39,6 +39,12 @@ def waits() -> int:
 class Device:
     id: int = 0
 
+    def __enter__(self) -> Device:
+        CALLS[f"device {self.id} entered"] += 1
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
 
 class DeviceArray:
     """An array that NumPy cannot see into."""
@@ -215,7 +221,7 @@ def _modules(gpus: int | None) -> dict[str, ModuleType]:
         ndarray=DeviceArray,
         cuda=SimpleNamespace(
             Device=Device,
-            runtime=SimpleNamespace(getDeviceCount=get_device_count),
+            runtime=SimpleNamespace(getDeviceCount=get_device_count, memGetInfo=lambda: (2**33, 2**34)),
             get_current_stream=lambda: SimpleNamespace(synchronize=synchronize),
         ),
         get_default_memory_pool=lambda: _DEVICE_POOL,

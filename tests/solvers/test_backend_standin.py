@@ -21,6 +21,7 @@ import scipy.special
 from solvers import backend
 from solvers.backend import choose_backend, eigh, eigvalsh, to_numpy
 from solvers.convex.mdml import MDML
+from solvers.memory import BLOCK_BYTES
 from solvers.methods import METHODS, make_method
 from solvers.pairs import PairSet
 from solvers.projection.pdml import PDML
@@ -101,8 +102,14 @@ def test_the_clock_waits_and_memory_goes_back(xp: Any) -> None:
             assert standin.CALLS[name] == times
 
 
+def test_the_memory_of_a_device_is_its_own(xp: Any) -> None:
+    assert backend.device_bytes(choose_backend(X, "cuda")) == 2**34
+    assert standin.CALLS["device 0 entered"] == 1
+    assert 2**28 < backend.device_bytes(choose_backend(X, "cpu")) != 2**34
+
+
 def test_blocks_are_large_on_a_device_and_shrink_where_memory_is_short(xp: Any) -> None:
-    assert backend.block_bytes(xp) == 256 * backend.block_bytes(choose_backend(X, "cpu").xp) == 2**28
+    assert backend.block_bytes(xp) == BLOCK_BYTES == 256 * backend.block_bytes(choose_backend(X, "cpu").xp) == 2**28
     with backend.small_blocks():
         assert backend.block_bytes(xp) == 2**24
     assert backend.block_bytes(xp) == 2**28
