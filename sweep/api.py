@@ -19,6 +19,7 @@ from sweep import __version__
 from sweep.code import bundle, make_importable
 from sweep.engine.driver import Display, Driver, Stop, Tally
 from sweep.engine.notify import notify
+from sweep.engine.places import executor_maker, known_devices
 from sweep.engine.progress import Progress, duration
 from sweep.errors import UserError, nearest
 from sweep.store.efficiency import Efficiency, efficiency
@@ -28,6 +29,7 @@ from sweep.store.recording import Recorder
 from sweep.store.results import ResultRow, StudyRecords, group_records, result_rows
 from sweep.store.rows import Failure
 from sweep.studies.base import Told
+from sweep.studies.devices import Devices, Work, works
 from sweep.studies.forecast import Costs, Forecast, forecast, pilot_studies
 from sweep.studies.plan import Given, Plan, Refusal, Standing, make_plan, standing
 from sweep.studies.spec import Budget, MethodEntry, SweepSpec
@@ -224,7 +226,7 @@ def run_source(
     with home.lock(), terminate_as_interrupt():
         ledger = open_ledger(spec.tracking.ledger, home, progress.note)
         try:
-            made, driver = _drive(source, home, ledger, progress, lambda: make_executor(source, address, gpus))
+            made, driver = _drive(source, home, ledger, progress, address, gpus)
         finally:
             ledger.release()
     tally = driver.tally
@@ -236,7 +238,7 @@ def run_source(
 
 
 def _drive(
-    source: Source, home: Home, ledger: Ledger, display: Display, executor: Callable[[], Any]
+    source: Source, home: Home, ledger: Ledger, display: Display, address: str | None, gpus: int
 ) -> tuple[Plan, Driver]:
     """Plan, run and record, with the home locked and the ledger open."""
     spec = source.spec
@@ -252,7 +254,7 @@ def _drive(
         made,
         home=home,
         ledger=ledger,
-        make_executor=executor,
+        make_executor=executor_maker(made, home, display, address, gpus, code=source.code),
         display=display,
         on_commit=recorder.poke if recorder else lambda: None,
     )
@@ -280,26 +282,6 @@ def open_home(home: Home, note: Callable[[str], None] = lambda message: None) ->
             f"--home: {home.folder} holds no sweep yet; start one with `sweep run quickstart --home {home.folder}`"
         )
     return view_ledger(home.ledger_setting, home, note)
-
-
-def make_executor(source: Source, address: str | None, gpus: int) -> Any:
-    """Where the fits of a sweep run."""
-    spec = source.spec
-    if address == "inline":
-        from sweep.engine.executors import InlineExecutor
-
-        return InlineExecutor(source.given.estimators)
-    from sweep.engine.ray_executor import RayExecutor
-
-    return RayExecutor(
-        address,
-        gpus_per_fit=spec.resources.gpus_per_fit,
-        gpus=gpus,
-        timeout=spec.resources.fit_timeout_seconds,
-        one_gpu_model=spec.mode == "benchmark",
-        code=source.code,
-        estimators=source.given.estimators,
-    )
 
 
 def about(plan: Plan) -> dict[str, Any]:
@@ -406,10 +388,16 @@ class Planned:
     plan: Plan
     standings: Sequence[Standing]
     forecast: Forecast | None  # None while nothing is known about costs
+    works: Sequence[Work] = ()
+    devices: Devices | None = None  # None while nothing is known about them
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One row per study: fits in all (exactly or at most), there already, left."""
+        most: dict[tuple[str, str], int] = {}  # memory of a fit
+        for work in self.works:
+            place = work.kind.dataset, work.kind.method
+            most[place] = max(most.get(place, 0), work.needed)
         found = []
         for each in self.standings:
             dataset, split, method = each.study.template.study
@@ -425,6 +413,7 @@ class Planned:
                     "exact": size.exact or each.over,
                     "there": there,
                     "left": size.fits - there,
+                    "bytes": most.get((dataset, method)),
                 }
             )
         return found
@@ -447,7 +436,8 @@ def plan_source(source: Source, home: Home, ledger: Ledger | None) -> Plan:
         bundle(source.spec.code, source.folder)  # refuses what is not there
         make_importable(source.folder)
     like = None if ledger is None else ledger.finished_like
-    return make_plan(source.spec, home.data, like=like, given=source.given)
+    devices = known_devices(home, source.spec.name)
+    return make_plan(source.spec, home.data, like=like, given=source.given, room=devices.room if devices else 0)
 
 
 def look_ahead(source: Source, home: Home, workers: Sequence[int] | None = None) -> Planned:
@@ -461,10 +451,11 @@ def look_ahead(source: Source, home: Home, workers: Sequence[int] | None = None)
         value = None if record is None else record.scores.get(spec.score)
         return None if record is None or value is None else Told(value, record.curve)
 
+    kinds = works(made.studies, made.cards)
     standings = [standing(study, known) for study in made.studies]
     costs = Costs(ledger.records_of(made.cards) if ledger is not None else ())
     predicted = forecast(standings, costs, workers or [os.cpu_count() or 1]) if costs.known else None
-    return Planned(made, standings, predicted)
+    return Planned(made, standings, predicted, kinds, known_devices(home, source.spec.name))
 
 
 def run_pilot(
@@ -493,7 +484,7 @@ def run_pilot(
             pilot,
             home=home,
             ledger=ledger,
-            make_executor=lambda: make_executor(source, address, 0),
+            make_executor=executor_maker(made, home, progress, address, 0, code=source.code, name=source.spec.name),
             display=progress,
         )
         tally = driver.run()

@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
         home.write_state(f"{source.spec.name}.forecast", {"wall_seconds": predicted.wall_seconds})
     refused = [vars(refusal) for refusal in planned.plan.refused]
     if options.json:
-        facts = {"fits": planned.rows, "refused": refused, "notes": planned.plan.notes}
+        facts = {"fits": planned.rows, "refused": refused, "notes": planned.plan.notes, "devices": _devices(planned)}
         print_json(facts | {"forecast": vars(predicted) if predicted else None})
         return exits.DONE
     total = sum(row["fits"] for row in planned.rows)
@@ -63,6 +63,10 @@ def run(options: Namespace) -> int:
         print_table(_together(refused), title="refused")
     for note in planned.plan.notes:
         say(note)
+    if source.spec.resources.device == "measured":
+        print_table(_devices(planned), title="devices")
+        if planned.devices is None:
+            say("Which device each fit takes is not known yet: --pilot times them, and so does a run")
     if not left:
         say("Everything is there: nothing is left to compute")
         return exits.DONE
@@ -87,6 +91,7 @@ def _added_up(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, An
             "fits": ("" if all(row["exact"] for row in alike) else "<= ") + f"{sum(r['fits'] for r in alike):,}",
             "there": sum(row["there"] for row in alike),
             "left": sum(row["left"] for row in alike),
+            "GB at most": _gigabytes(max((row["bytes"] or 0 for row in alike), default=0)),
         }
         for place, alike in found.items()
     ]
@@ -104,6 +109,28 @@ def _together(refused: list[dict[str, Any]]) -> list[dict[str, Any]]:
         | {"setting": setting, "reason": reason}
         for (setting, reason), named in found.items()
     ]
+
+
+def _gigabytes(size: int | None) -> str | None:
+    return None if not size else f"{size / 1e9:.2g}"
+
+
+def _devices(planned: Any) -> list[dict[str, Any]]:
+    """Where each kind of fit goes, and why: milliseconds of an iteration on a core and on a GPU."""
+    from sweep.studies.devices import choose
+
+    if planned.devices is None:
+        return []
+    return [
+        vars(choice.kind)
+        | {"device": choice.device, "why": choice.why}
+        | {f"{name}, ms": _milliseconds(parts) for name, parts in (("cpu", timed.cpu), ("gpu", timed.gpu))}
+        for choice, timed in zip(choose(planned.devices), planned.devices.timed, strict=True)
+    ]
+
+
+def _milliseconds(parts: Any) -> float | None:
+    return None if parts is None else round(1000 * sum(parts.values()), 3)
 
 
 def _print_forecast(predicted: Any) -> None:

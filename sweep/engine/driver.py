@@ -228,17 +228,19 @@ class Driver:
         if self._executor is None:
             self.display.note("starting workers")
             self._executor = self._make_executor()
+            self._queue.divide(self._executor.lane)
             self.workers, self._started = self._executor.slots, self._clock()
             self.display.note(f"running on {self._executor.place}")
         return self._executor
 
     def _submit(self) -> None:
         executor = self._executor_now()
-        while self._queue and executor.room > 0 and not self._over():
-            spec = self._queue.pop()
-            self._running[spec.key] = (spec, time.time())
-            help = Help(warm=warm_start(spec, self.home, self.ledger), lean=spec.key in self._lean)
-            executor.submit(Job(spec, lambda spec=spec: self._split(spec), help))  # type: ignore[misc]
+        for lane in executor.lanes:
+            while self._queue.count(lane) and executor.room(lane) > 0 and not self._over():
+                spec = self._queue.pop(lane)
+                self._running[spec.key] = (spec, time.time())
+                help = Help(warm=warm_start(spec, self.home, self.ledger), lean=spec.key in self._lean)
+                executor.submit(Job(spec, lambda spec=spec: self._split(spec), help))  # type: ignore[misc]
 
     def _over(self) -> bool:
         """Whether a limit or a request ends the sweep; what runs is finished, nothing new is started."""

@@ -6,7 +6,7 @@ import re
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -50,7 +50,13 @@ class Executor(Protocol):
         """Fits that run at the same time."""
 
     @property
-    def room(self) -> int:
+    def lanes(self) -> Sequence[str]:
+        """Kinds of devices that fits wait for, each by itself."""
+
+    def lane(self, spec: FitSpec) -> str:
+        """Which of them a fit waits for."""
+
+    def room(self, lane: str) -> int:
         """Fits that may be submitted now."""
 
     def submit(self, job: Job) -> None:
@@ -69,7 +75,16 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
-class InlineExecutor:
+class OneLane:
+    """What executors share on which all fits wait for the same."""
+
+    lanes = ("",)
+
+    def lane(self, spec: FitSpec) -> str:
+        return ""
+
+
+class InlineExecutor(OneLane):
     """One fit after the other in this process: for tests, notebooks and debuggers."""
 
     place = "this process"
@@ -80,8 +95,7 @@ class InlineExecutor:
         self._queue: deque[Job] = deque()
         self._estimators = estimators or {}
 
-    @property
-    def room(self) -> int:
+    def room(self, lane: str) -> int:
         return 1 - len(self._queue)
 
     def submit(self, job: Job) -> None:
@@ -122,6 +136,7 @@ _KINDS = {
                     "CuSparseError"},
     "lost worker": {"WorkerCrashedError", "NodeDiedError", "ActorDiedError", "ObjectLostError", "OwnerDiedError",
                     "RaySystemError", "LocalRayletDiedError", "RayChannelError"},
+    "too large": {"TooLargeError"},
     "numerical": {"LinAlgError", "FloatingPointError", "ArithmeticError"},
 }  # fmt: skip
 # CUDA and its libraries report memory that ran out as an error of theirs like any other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +16,14 @@ class FitQueue:
 
     One split's data at a time are in memory. The longest first keeps the last worker from starting a long fit when the
     others are done. A trial that looks good early is worth finishing early: it is what a stopped sweep would choose.
+    Fits that wait for different devices stand in lanes of their own, so that none waits behind another device's.
     """
 
     def __init__(self, cost: Callable[[FitSpec], float], place: Callable[[FitSpec], int] = lambda spec: 0) -> None:
         self._cost, self._place = cost, place
-        self._heap: list[tuple[int, float, float, int, FitSpec]] = []
+        self._lane: Callable[[FitSpec], str] = lambda spec: ""
+        self._lanes: dict[str, list[tuple[int, float, float, int, FitSpec]]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
         self._order = itertools.count()
         self._waiting: dict[str, FitSpec] = {}
         self._of_trial: dict[Any, set[str]] = defaultdict(set)
@@ -31,14 +34,28 @@ class FitQueue:
     def waiting(self) -> list[FitSpec]:
         return list(self._waiting.values())
 
+    def count(self, lane: str) -> int:
+        """Fits that wait in a lane."""
+        return self._counts[lane]
+
+    def divide(self, lane: Callable[[FitSpec], str]) -> None:
+        """From now on, and for all that wait, each fit in its lane."""
+        entries = [entry for heap in self._lanes.values() for entry in heap]
+        self._lanes.clear()
+        self._lane = lane
+        self._counts = Counter(map(lane, self._waiting.values()))
+        for entry in entries:
+            heapq.heappush(self._lanes[lane(entry[-1])], entry)
+
     def push(self, spec: FitSpec) -> None:
+        self._counts[self._lane(spec)] += spec.key not in self._waiting
         self._waiting[spec.key] = spec
         self._of_trial[_trial(spec)].add(spec.key)
         self._add(spec, promise=1.0 if not spec.fold else 0.0)
 
-    def pop(self) -> FitSpec:
+    def pop(self, lane: str = "") -> FitSpec:
         while True:
-            *_, spec = heapq.heappop(self._heap)
+            *_, spec = heapq.heappop(self._lanes[lane])
             if self.drop(spec.key):  # else an entry from before `learn`, or one that was dropped
                 return spec
 
@@ -46,6 +63,7 @@ class FitQueue:
         """Take out a fit that is not needed any more; None if it was not waiting."""
         spec = self._waiting.pop(key, None)
         if spec is not None:
+            self._counts[self._lane(spec)] -= 1
             mates = self._of_trial[_trial(spec)]
             mates.discard(key)
             if not mates:
@@ -59,7 +77,8 @@ class FitQueue:
             self._add(self._waiting[key], promise=promise)
 
     def _add(self, spec: FitSpec, promise: float) -> None:
-        heapq.heappush(self._heap, (self._place(spec), -self._cost(spec), -promise, next(self._order), spec))
+        entry = (self._place(spec), -self._cost(spec), -promise, next(self._order), spec)
+        heapq.heappush(self._lanes[self._lane(spec)], entry)
 
 
 def _trial(spec: FitSpec) -> Any:

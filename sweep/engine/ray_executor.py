@@ -17,6 +17,7 @@ from sweep.engine.worker import Luggage, Order, on_shared_data, run_fit
 from sweep.errors import UserError, first_line
 from sweep.fits import FitOutcome, FitSpec
 from sweep.methods import known_method
+from sweep.studies.devices import CPU, GPU
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
 _AHEAD = 2
@@ -38,12 +39,14 @@ class RayExecutor:
         one_gpu_model: bool = False,
         code: Mapping[str, bytes] | None = None,
         estimators: Mapping[str, Any] | None = None,
+        choose: Callable[[Any], Callable[[FitSpec], str]] | None = None,
         function: Callable[..., FitOutcome] = run_fit,
     ) -> None:
         """`gpus` is what an autoscaling cluster may grow to: it does so only if fits wait for more.
 
         `one_gpu_model` refuses a cluster on which times could not be compared. `code` and `estimators` are the user's
-        own: they travel to the workers once.
+        own: they travel to the workers once. `choose` gets the Ray and gives a function that says which fits go to a
+        GPU; without it, all that can do.
         """
         ray = connect(address)
         models = gpu_models(ray.nodes())
@@ -65,7 +68,10 @@ class RayExecutor:
             # By default a GPU task's process ends with it, and every fit would pay for the start-up.
             max_calls=0,
         )(on_shared_data(function))
-        self._looked, self._slots = float("-inf"), 1
+        chosen = choose(ray) if choose is not None else None
+        self._device = chosen if self._gpus_per_fit else None  # without a GPU there is nothing to choose
+        self.lanes = ("",) if self._device is None else (GPU, CPU)
+        self._looked, self._slots = float("-inf"), dict.fromkeys(self.lanes, 1)
         self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
         self._luggage = ray.put(Luggage(code or {}, estimators or {}))
@@ -78,22 +84,34 @@ class RayExecutor:
         """Fits that can run at the same time. Nodes come and go, so this changes."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
-            total, per_fit = self._resources(), self._gpus_per_fit
-            self._looked, self._slots = now, max(1, int(total["GPU"] / per_fit if per_fit else total["CPU"]))
-        return self._slots
+            self._looked, self._slots = now, self._slots_now()
+        return sum(self._slots.values())
 
     def _resources(self) -> dict[str, float]:
         present = self._ray.cluster_resources()
         return {"CPU": present.get("CPU", 0.0), "GPU": max(present.get("GPU", 0.0), self._most_gpus)}
 
-    @property
-    def room(self) -> int:
-        return self.slots + _AHEAD - len(self._running)
+    def _slots_now(self) -> dict[str, int]:
+        total, per_fit = self._resources(), self._gpus_per_fit
+        on_gpus = int(total["GPU"] / per_fit) if per_fit else 0
+        if self._device is None:
+            return {"": max(1, on_gpus if per_fit else int(total["CPU"]))}
+        return {GPU: max(1, on_gpus), CPU: max(1, int(total["CPU"]) - on_gpus)}  # a fit on a GPU takes a core, too
+
+    def lane(self, spec: FitSpec) -> str:
+        if self._device is None:
+            return ""
+        return self._device(spec) if known_method(spec.method).device == "array" else CPU
+
+    def room(self, lane: str) -> int:
+        _ = self.slots  # looks at the cluster now and then
+        return self._slots[lane] + _AHEAD - sum(self.lane(spec) == lane for spec, _ in self._running.values())
 
     def submit(self, job: Job) -> None:
         if job.place not in self._data:
             self._data[job.place] = self._ray.put(job.data())
-        gpus = self._gpus_per_fit if known_method(job.spec.method).device == "array" else 0
+        can = known_method(job.spec.method).device == "array" and self.lane(job.spec) != CPU
+        gpus = self._gpus_per_fit if can else 0
         order = Order(gpus, submitted=time.time(), timeout=self._timeout)
         references = [self._data[job.place], self._luggage]
         task = self._task.options(num_gpus=gpus, name=job.spec.label)

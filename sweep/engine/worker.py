@@ -18,6 +18,7 @@ from sweep.engine.executors import classify
 from sweep.engine.whereabouts import announced
 from sweep.errors import first_line
 from sweep.fits import FitOutcome, FitSpec, Help, SplitData, fit_and_score
+from sweep.fits.memory import TooLargeError, needed_bytes, too_large
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order, help: Help) -> FitOutc
     try:
         with announced(spec.key, spec.label, order.gpus):
             startup = _prepare(order.gpus)
+            _refuse_too_large(spec, data, order.gpus)
             outcome = fit_and_score(spec, data, replace(help, device="cuda:0" if _WORKER.has_gpu else "cpu"))
     except Exception as error:
         failure = _device_failure(error)
@@ -110,6 +112,20 @@ def run_fit(spec: FitSpec, data: SplitData, order: Order, help: Help) -> FitOutc
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcome.with_seconds(startup=startup, queue=max(0.0, began - order.submitted))
+
+
+def _refuse_too_large(spec: FitSpec, data: SplitData, gpus: float) -> None:
+    """Before anything is computed: a fit whose bound is above the memory of its device, or its share of it."""
+    from solvers.backend import choose_backend, device_bytes
+
+    n, dimension = data.X_train.shape
+    held_out = int((data.fold_of == spec.fold).sum()) if spec.is_tuning else data.X_test.shape[0]
+    backend = choose_backend(data.X_train, "cuda:0" if _WORKER.has_gpu else "cpu")
+    share = gpus if _WORKER.has_gpu and gpus < 1 else 1.0
+    needed = needed_bytes(spec, n - held_out if spec.is_tuning else n, held_out, dimension)
+    reason = too_large(needed, int(share * device_bytes(backend)), "the GPU" if _WORKER.has_gpu else "this machine")
+    if reason:
+        raise TooLargeError(reason)
 
 
 def _device_failure(error: Exception) -> Exception | None:

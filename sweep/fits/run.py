@@ -253,7 +253,7 @@ def _place(device: Any) -> Place:
         host=socket.gethostname(),
         pid=os.getpid(),
         device=str(device),
-        gpu=_gpu_name(device),
+        gpu=gpu_name(device),
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         python=platform.python_version(),
         numpy=np.__version__,
@@ -261,7 +261,8 @@ def _place(device: Any) -> Place:
     )
 
 
-def _gpu_name(device: Any) -> str | None:
+def gpu_name(device: Any) -> str | None:
+    """The model of one of CuPy's devices; None for all others."""
     if not hasattr(device, "use"):  # only CuPy's devices have it
         return None
     import cupy

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sweep.errors import last_line
 from sweep.remote.home_facts import VOLATILE, HomeFacts
 from sweep.remote.node_facts import EIGH_SIZE
+from sweep.studies.devices import Work
 from sweep.urls import origin
 
 _MIN_DISK_GB = 5.0
@@ -190,15 +192,17 @@ def _describe(device: dict[str, Any]) -> str:
     return f"{device['name']} {device['memory_gb']:.0f} GB, eigh {device['eigh_seconds']:.3f} s"
 
 
-def look(address: str | None, *, gpus: int, wait: float, urls: dict[str, str]) -> list[Node]:
-    """Join the cluster (or start a Ray here), wait for its GPUs and examine every node."""
+def look(
+    address: str | None, *, gpus: int, wait: float, urls: dict[str, str], works: Sequence[Work] = ()
+) -> list[Node]:
+    """Join the cluster (or start a Ray here), wait for its GPUs and examine every node; `works` are timed there."""
     from sweep.engine.cluster import connect
 
-    places = {name: origin(url) for name, url in urls.items()}
+    asked = {"urls": {name: origin(url) for name, url in urls.items()}, "works": [asdict(work) for work in works]}
     ray = connect(address)
     try:
         _wait_for_gpus(ray, gpus, wait)
-        return [_look_at(ray, node, places) for node in ray.nodes() if node["Alive"]]
+        return [_look_at(ray, node, asked) for node in ray.nodes() if node["Alive"]]
     finally:
         ray.shutdown()
 
@@ -217,7 +221,7 @@ def _wait_for_gpus(ray: Any, gpus: int, seconds: float) -> None:
     request_resources(bundles=[])
 
 
-def _look_at(ray: Any, node: dict[str, Any], urls: dict[str, str]) -> Node:
+def _look_at(ray: Any, node: dict[str, Any], asked: dict[str, Any]) -> Node:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     resources = node["Resources"]
@@ -230,7 +234,7 @@ def _look_at(ray: Any, node: dict[str, Any], urls: dict[str, str]) -> Node:
         scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     )
     try:
-        found = ray.get(task.remote(urls), timeout=_EXAMINE_SECONDS)
+        found = ray.get(task.remote(asked), timeout=_EXAMINE_SECONDS)
         sent = time.time()
         clock = ray.get(task.remote(None), timeout=_EXAMINE_SECONDS)["time"]
         return Node(**seen, found=found, skew_seconds=_skew(sent, clock, time.time()))
@@ -243,15 +247,15 @@ def _skew(sent: float, clock: float, received: float) -> float:
     return clock - received if clock > received else clock - sent if clock < sent else 0.0
 
 
-def _examine_apart(urls: dict[str, str] | None) -> dict[str, Any]:
-    """What a Ray task runs: `examine` in a process that sees all GPUs; without URLs only the time."""
-    if urls is None:
+def _examine_apart(asked: dict[str, Any] | None) -> dict[str, Any]:
+    """What a Ray task runs: `examine` in a process that sees all GPUs; asked nothing, only the time."""
+    if asked is None:
         return {"time": time.time()}
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     answer = subprocess.run(
         # Not as an argument: everybody on the machine can read those.
-        [sys.executable, "-m", "sweep.remote.node_facts"], input=json.dumps(urls),
+        [sys.executable, "-m", "sweep.remote.node_facts"], input=json.dumps(asked),
         env=environment, capture_output=True, text=True, timeout=_EXAMINE_SECONDS,
     )  # fmt: skip
     if answer.returncode:

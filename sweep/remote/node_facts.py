@@ -14,19 +14,26 @@ import subprocess
 import sys
 import time
 import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from sweep.studies.devices import Work
 
 EIGH_SIZE = 1000
 _DEFAULT_PORTS = {"http": 80, "https": 443, "postgresql": 5432}
 
 
-def examine(urls: dict[str, str]) -> dict[str, Any]:
-    """What one machine has: versions, GPUs with a timed eigendecomposition each, threads, room, ways out."""
+def examine(urls: dict[str, str], works: Sequence[Work] = ()) -> dict[str, Any]:
+    """What one machine has: versions, GPUs with a timed eigendecomposition each, threads, room, ways out.
+
+    With `works`, the kinds of fits of a sweep, also what an iteration of each takes on every device.
+    """
     import numpy as np
     import threadpoolctl
 
     seconds = _eigh_seconds(np, np.linalg.eigh)
+    gpus = _gpus()
     return {
         "code": code_fingerprint(),
         "python": sys.version.split()[0],
@@ -34,11 +41,24 @@ def examine(urls: dict[str, str]) -> dict[str, Any]:
         "blas_threads": max((pool["num_threads"] for pool in threadpoolctl.threadpool_info()), default=1),
         "cpu_eigh_seconds": seconds,
         "driver": _driver(),
-        "gpus": _gpus(),
+        "gpus": gpus,
+        "kernels": _kernels(works, len(gpus["devices"])) if works else [],
         "disk_free_gb": shutil.disk_usage(Path.home()).free / 1e9,
         "shared_memory_gb": shutil.disk_usage("/dev/shm").free / 1e9 if Path("/dev/shm").is_dir() else None,
         "unreachable": {name: reason for name, url in urls.items() if (reason := _unreachable(url))},
     }
+
+
+def _kernels(works: Sequence[Work], gpus: int) -> list[dict[str, Any]]:
+    """Milliseconds of an iteration of each kind of fit, by part, on a core and on every GPU."""
+    from sweep.engine.measuring import time_device
+
+    rows = []
+    for device in ("cpu", *(f"cuda:{index}" for index in range(gpus))):
+        for work, parts in zip(works, time_device(works, device).parts, strict=True):
+            shown = {f"{name}, ms": round(1000 * seconds, 3) for name, seconds in (parts or {}).items()}
+            rows.append({"device": device, **vars(work.kind), **shown})
+    return rows
 
 
 def code_fingerprint() -> str:
@@ -143,4 +163,5 @@ def _unreachable(url: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(examine(json.load(sys.stdin))))
+    asked = json.load(sys.stdin)
+    sys.stdout.write(json.dumps(examine(asked["urls"], [Work.from_dict(each) for each in asked["works"]])))

@@ -16,6 +16,7 @@ from sweep.datasets.card import DatasetCard, open_cards
 from sweep.datasets.choice import DatasetChoice
 from sweep.errors import UserError
 from sweep.fits import FitRecord, FitSpec, Trial
+from sweep.fits.memory import needed_bytes, too_large
 from sweep.fits.trials import shown
 from sweep.methods import SweepMethod, foreign_method, matching_methods, object_method, our_method, unknown_method
 from sweep.studies.base import Size, Study, Told
@@ -70,13 +71,16 @@ class Given:
     estimators: Mapping[str, Any] = field(default_factory=dict)
 
 
-def make_plan(spec: SweepSpec, cache: Path, *, like: Like | None = None, given: Given | None = None) -> Plan:
+def make_plan(
+    spec: SweepSpec, cache: Path, *, like: Like | None = None, given: Given | None = None, room: int = 0
+) -> Plan:
     """Lay out every study; combinations that cannot run are refused here.
 
     Parameters
     ----------
     cache : folder of prepared datasets.
     like : finished fits that differ from a template in trial and fold only; an adaptive search may start from them.
+    room : bytes of a GPU's memory that a fit may take; 0 if that is not known.
     """
     given = given or Given()
     cards = open_cards(spec.datasets, cache)
@@ -93,10 +97,14 @@ def make_plan(spec: SweepSpec, cache: Path, *, like: Like | None = None, given: 
             if problem:
                 refused.append(Refusal(card.label, method.name, "all", problem))
                 continue
-            values, refusals = _values(spec, entry, method, card)
+            found, refusals = _values(spec, entry, method, card)
+            values: dict[str, Sequence[Any] | Range] | None = found
             refused += refusals
-            if all(isinstance(v, Range) or v for v in values.values()):
-                template = _template(spec, method, card)
+            template = _template(spec, method, card)
+            if room and spec.resources.device == "auto" and spec.resources.gpus_per_fit:
+                values, refusals = _fitting(found, template, card, room)
+                refused += refusals
+            if values is not None and all(isinstance(v, Range) or v for v in values.values()):
                 studies += [maker(replace(template, split=n), method, values) for n in range(spec.splits)]
     studies.sort(key=lambda study: (names.index(study.template.dataset), study.template.split))
     return Plan(spec, cards, choices, methods, studies, refused, _notes(spec, cards), estimators=given.estimators)
@@ -167,6 +175,26 @@ def _values(
             else:
                 refused.append(Refusal(card.label, method.name, f"{name}={shown(value)}", reason))
     return values, refused
+
+
+def _fitting(
+    values: dict[str, Sequence[Any] | Range], template: FitSpec, card: DatasetCard, room: int
+) -> tuple[dict[str, Sequence[Any] | Range] | None, list[Refusal]]:
+    """The values without the ranks whose fits a GPU has no memory for; None if it has none for any fit."""
+    ranks = values.get("rank")
+    refused = []
+    for rank in [None] if ranks is None or isinstance(ranks, Range) else ranks:
+        fit = template if rank is None else replace(template, trial=Trial.of({"rank": rank}))
+        needed = needed_bytes(fit, card.train_size, card.n_examples - card.train_size, card.dimension)
+        reason = too_large(needed, room, "a GPU")
+        if reason:
+            refused.append(Refusal(card.label, fit.method, "all" if rank is None else f"rank={rank}", reason))
+    left = {refusal.setting for refusal in refused}
+    if "all" in left:
+        return None, refused
+    if ranks is None or isinstance(ranks, Range):
+        return values, refused
+    return values | {"rank": [rank for rank in ranks if f"rank={rank}" not in left]}, refused
 
 
 def _clipped(name: str, wanted: Range, method: SweepMethod, card: DatasetCard) -> Range:

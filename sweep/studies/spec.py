@@ -125,8 +125,9 @@ class OptunaSearch(Part):
 
 
 class Resources(Part):
-    """What one fit is given."""
+    """What one fit is given: `measured` sends each kind of fit where timed kernels say that it is better off."""
 
+    device: Literal["auto", "measured"] = "auto"
     gpus_per_fit: Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)] = 1.0
     fit_timeout_seconds: Positive | None = None
 
@@ -216,6 +217,11 @@ class SweepSpec(Part):
             raise ValueError(
                 "resources.gpus_per_fit: a benchmark runs one fit per GPU, so expected 1 or more, "
                 f"got {self.resources.gpus_per_fit:g}; use mode: production to share GPUs"
+            )
+        if self.mode == "benchmark" and self.resources.device == "measured":
+            raise ValueError(
+                "resources.device: a benchmark never mixes devices, so expected auto, got measured; "
+                "remove it, or use mode: production"
             )
         if self.warm and (self.mode == "benchmark" or self.search != "grid"):
             raise ValueError("warm: chains of warm starts go with mode: production and search: grid only; remove it")

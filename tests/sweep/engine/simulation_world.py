@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sweep.datasets.card import DatasetCard
-from sweep.engine.executors import Finished, Job
+from sweep.engine.executors import Finished, Job, OneLane
 from sweep.fits import FitOutcome, FitRecord, FitSpec, Place, Scores, Seconds, Solved, Trial
 from sweep.studies.adaptive import AdaptiveStudy, search_space
 from sweep.studies.base import Study
@@ -75,7 +75,7 @@ def arrays_of(spec: FitSpec) -> dict[str, np.ndarray]:
     return {} if spec.start == "cold" else {"weights": number}
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(OneLane):
     """Answers in any order, now and then wrongly, late, twice or never."""
 
     place = "a simulation"
@@ -86,8 +86,7 @@ class SimulatedExecutor:
         self.slots = world.rng.choice((1, 2, 5))
         self._running: list[Job] = []
 
-    @property
-    def room(self) -> int:
+    def room(self, lane: str) -> int:
         return self.slots + 2 - len(self._running)
 
     def submit(self, job: Job) -> None:

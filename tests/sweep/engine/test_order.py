@@ -79,3 +79,17 @@ def test_a_fit_may_come_back_after_a_failed_attempt() -> None:
     queue.push(again)
     assert drained(queue) == [again]
     assert not queue
+
+
+def test_fits_of_one_lane_do_not_wait_behind_those_of_another() -> None:
+    queue = FitQueue(by_rank)
+    fits = [fit(rank=rank) for rank in range(1, 7)]
+    for spec in fits[:5]:
+        queue.push(spec)
+    queue.drop(fits[4].key)
+    queue.divide(lambda spec: "gpu" if spec.trial.get("rank") > 2 else "cpu")
+    queue.push(fits[5])
+    assert (queue.count("gpu"), queue.count("cpu"), len(queue)) == (3, 2, 5)
+    assert [queue.pop("cpu").trial.get("rank") for _ in range(2)] == [2, 1]
+    assert [queue.pop("gpu").trial.get("rank") for _ in range(3)] == [6, 4, 3]
+    assert (queue.count("gpu"), queue.count("cpu")) == (0, 0)

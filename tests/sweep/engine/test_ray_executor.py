@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,31 +37,36 @@ def probe(fit: FitSpec, data: SplitData, order: Any, help: Help) -> FitOutcome:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> list[tuple[FitSpec, FitRecord]]:
-    """Twelve GPU fits and four CPU fits on one node with four declared GPUs."""
-    import ray
+def cluster() -> Iterator[Any]:
+    """One node with four declared GPUs."""
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "1"
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "num_gpus": 4})
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def outcomes(cluster: Any) -> list[tuple[FitSpec, FitRecord]]:
+    """Twelve GPU fits and four CPU fits."""
+    executor = RayExecutor(cluster.address, gpus_per_fit=1, function=probe)
     try:
-        executor = RayExecutor(cluster.address, gpus_per_fit=1, function=probe)
         zeros = np.zeros((4, 2)), np.zeros(4, dtype=int)
         data = SplitData(*zeros, *zeros, fold_of=np.zeros(4, dtype=int), class_sizes=np.array([4]))
         waiting = [replace(template(), seed=k, method="ilhd" if k % 4 == 3 else "mdml-csfn") for k in range(16)]
         found = []
         assert executor.slots == 4
         while waiting or len(found) < 16:
-            while waiting and executor.room > 0:
+            while waiting and executor.room("") > 0:
                 executor.submit(Job(waiting.pop(), lambda: data))
             for finished in executor.wait(1.0):
                 assert finished.outcome is not None, finished.message
                 found.append((finished.spec, finished.outcome.record))
         return found
     finally:
-        ray.shutdown()
-        cluster.shutdown()
+        executor.close()
 
 
 def test_a_gpu_fit_sees_exactly_its_own_device(outcomes: list[tuple[FitSpec, FitRecord]]) -> None:
@@ -85,3 +91,31 @@ def test_data_is_shared_read_only_and_processes_are_reused(outcomes: list[tuple[
     assert not any(record.fit.params["writable"] for _, record in outcomes)
     assert len({record.place.pid for _, record in outcomes}) < len(outcomes)
     assert {record.fit.params["threads"] for _, record in outcomes} == {"1"}
+
+
+def test_fits_go_to_the_devices_that_were_chosen_for_them(cluster: Any, outcomes: Any) -> None:
+    """Half of the fits of a method that could use a GPU stay on cores, and see none."""
+    asked = []
+
+    def choose(ray: Any) -> Any:
+        asked.append(ray.cluster_resources()["GPU"])
+        return lambda spec: "gpu" if spec.seed % 2 else "cpu"
+
+    executor = RayExecutor(cluster.address, gpus_per_fit=0.5, choose=choose, function=probe)
+    try:
+        assert asked == [4]
+        assert executor.lanes == ("gpu", "cpu")
+        assert executor.lane(template(seed=1, method="ilhd")) == "cpu"
+        zeros = np.zeros((4, 2)), np.zeros(4, dtype=int)
+        data = SplitData(*zeros, *zeros, fold_of=np.zeros(4, dtype=int), class_sizes=np.array([4]))
+        room = {lane: executor.room(lane) for lane in executor.lanes}
+        found = []
+        for seed in range(6):
+            executor.submit(Job(template(seed=seed), lambda: data))
+        assert {lane: executor.room(lane) + 3 for lane in executor.lanes} == room
+        while len(found) < 6:
+            found += executor.wait(1.0)
+    finally:
+        executor.close()
+    seen = {end.spec.seed: end.outcome.record.place.visible_devices for end in found if end.outcome}
+    assert all((seen[seed] in {"0", "1", "2", "3"}) if seed % 2 else (seen[seed] == "") for seed in range(6))
