@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 QUICK := not slow and not bench and not chaos and not cluster
 
-.PHONY: quickstart reproduce test test-slow test-device simulate bench chaos cluster-test lint format wheel clean
+.PHONY: quickstart reproduce test test-slow test-device gpu-acceptance simulate bench chaos cluster-test lint format wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
@@ -43,16 +43,19 @@ test-device: DEVICE := $(VENV)-device
 test-device:
 	test -d $(DEVICE) || $(PYTHON) -m venv $(DEVICE)
 	$(DEVICE)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt --editable '.[device]'
-	@failed=0; \
-	export OCL_ICD_FILENAMES=$(abspath $(DEVICE))/lib/libintelocl.so LD_LIBRARY_PATH=$(abspath $(DEVICE))/lib; \
-	names=$$($(DEVICE)/bin/python -c 'from tests.solvers.on_device import NAMES; print(*NAMES)') || exit 1; \
-	for name in $$names; do \
-		timeout 600 $(DEVICE)/bin/python -m tests.solvers.on_device dpnp $$name || failed=1; \
-	done; exit $$failed
+	@export OCL_ICD_FILENAMES=$(abspath $(DEVICE))/lib/libintelocl.so LD_LIBRARY_PATH=$(abspath $(DEVICE))/lib; \
+	$(DEVICE)/bin/python -c 'from tests.solvers.on_device import NAMES; print(*NAMES)' | \
+		xargs -n 1 -P 2 timeout 900 $(DEVICE)/bin/python -m tests.solvers.on_device dpnp
 
 # In an empty environment away from the checkout, on every Python that is installed and supported.
 wheel:
 	.ci/wheel
+
+# The first run on a machine with a GPU: all that needs one, written to gpu-acceptance.html and .json; exit code 0 if it
+# is as it should be. `python -m tests.acceptance numpy` tries the program itself.
+gpu-acceptance: $(VENV)/.installed-dev
+	$(PIP) install --constraint constraints.txt --editable '.[dev,gpu]'
+	$(BIN)/python -m tests.acceptance cupy
 
 # Seeded schedules of crashes, losses and damage; COUNT=500 FIRST=0 make simulate for others.
 simulate: $(VENV)/.installed-dev

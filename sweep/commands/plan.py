@@ -64,8 +64,9 @@ def run(options: Namespace) -> int:
     for note in planned.plan.notes:
         say(note)
     if source.spec.resources.device == "measured":
-        print_table(_devices(planned), title="devices")
-        if planned.devices is None:
+        if planned.devices is not None:
+            print_table(_devices(planned), title="devices")
+        else:
             say("Which device each fit takes is not known yet: --pilot times them, and so does a run")
     if not left:
         say("Everything is there: nothing is left to compute")

@@ -91,31 +91,3 @@ def test_data_is_shared_read_only_and_processes_are_reused(outcomes: list[tuple[
     assert not any(record.fit.params["writable"] for _, record in outcomes)
     assert len({record.place.pid for _, record in outcomes}) < len(outcomes)
     assert {record.fit.params["threads"] for _, record in outcomes} == {"1"}
-
-
-def test_fits_go_to_the_devices_that_were_chosen_for_them(cluster: Any, outcomes: Any) -> None:
-    """Half of the fits of a method that could use a GPU stay on cores, and see none."""
-    asked = []
-
-    def choose(ray: Any) -> Any:
-        asked.append(ray.cluster_resources()["GPU"])
-        return lambda spec: "gpu" if spec.seed % 2 else "cpu"
-
-    executor = RayExecutor(cluster.address, gpus_per_fit=0.5, choose=choose, function=probe)
-    try:
-        assert asked == [4]
-        assert executor.lanes == ("gpu", "cpu")
-        assert executor.lane(template(seed=1, method="ilhd")) == "cpu"
-        zeros = np.zeros((4, 2)), np.zeros(4, dtype=int)
-        data = SplitData(*zeros, *zeros, fold_of=np.zeros(4, dtype=int), class_sizes=np.array([4]))
-        room = {lane: executor.room(lane) for lane in executor.lanes}
-        found = []
-        for seed in range(6):
-            executor.submit(Job(template(seed=seed), lambda: data))
-        assert {lane: executor.room(lane) + 3 for lane in executor.lanes} == room
-        while len(found) < 6:
-            found += executor.wait(1.0)
-    finally:
-        executor.close()
-    seen = {end.spec.seed: end.outcome.record.place.visible_devices for end in found if end.outcome}
-    assert all((seen[seed] in {"0", "1", "2", "3"}) if seed % 2 else (seen[seed] == "") for seed in range(6))
