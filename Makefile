@@ -21,10 +21,7 @@ reproduce: $(VENV)/.installed
 	$(BIN)/sweep data prepare news --from $(DATA)/20news-bydate.tar.gz
 	$(BIN)/sweep data prepare mimic --from $(DATA)/mimic-iii-demo
 	$(BIN)/sweep data prepare eicu --from $(DATA)/eicu-demo
-	$(BIN)/sweep run reproduction-core
-	$(BIN)/sweep run reproduction
-	$(BIN)/sweep report reproduction-core
-	$(BIN)/sweep report reproduction
+	for name in reproduction-core reproduction-news reproduction; do $(BIN)/sweep run $$name; $(BIN)/sweep report $$name; done
 
 # tests/conftest.py orders the files. One thread each: the threads of several BLAS would wait for one another.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
