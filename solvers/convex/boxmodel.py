@@ -18,26 +18,20 @@ from solvers.convex.curvature import PairModel
 from solvers.convex.tuning import TUNING
 
 
-def maximize_model(
-    model: PairModel, start: Array, distances: Array, *, margin: float, smoothing: float, tight: bool
-) -> Array:
-    """Weights (p,) that maximise the model, by an active-set method with a Newton step on free pairs.
-
-    `tight` solves the model accurately, which pays when little is left to gain.
-    """
+def maximize_model(model: PairModel, start: Array, distances: Array, *, margin: float, smoothing: float) -> Array:
+    """Weights (p,) that maximise the model, by an active-set method with a Newton step on free pairs."""
     xp = model.pairs.xp
-    rounds, enough = (40, 0.005) if tight else (10, 0.05)
     if len(model.pairs) == 0:
         return start
     b, d, total, damping = start, distances, 0.0, TUNING.damping * margin
-    for _ in range(rounds):
+    for _ in range(TUNING.box_rounds):
         width = smoothing + damping
         wanted = (margin - d + damping * b) / width
         rise = margin - d - smoothing * b
         step = xp.clip(wanted, 0.0, 1.0) - b
         response = model.response(step)
         if bool(xp.any((wanted > 0) & (wanted < 1))):
-            newton = _newton_target(model, wanted, step, response, width, tight) - b
+            newton = _newton_target(model, wanted, step, response, width) - b
             if float(xp.sum(rise * newton)) > 0:
                 step, response = newton, model.response(newton)
         slope = float(xp.sum(rise * step))
@@ -50,14 +44,14 @@ def maximize_model(
         total += gain
         if length < 0.5:
             damping = max(TUNING.damping_factor * damping, smoothing)
-        elif gain < enough * total:
+        elif gain < TUNING.box_enough * total:
             break
         elif length > 0.9:
             damping /= TUNING.damping_factor
     return b
 
 
-def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array, width: float, tight: bool) -> Array:
+def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array, width: float) -> Array:
     """Weights at which the free pairs' own change of distance is accounted for; `response` is that of `step`.
 
     A free pair's weight falls by its distance / `width`.
@@ -73,7 +67,7 @@ def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array
     def system(q: Array) -> Array:
         return q + weight * part.response(q)
 
-    q = _conjugate_gradient(system, xp.take(response, sample), 40 if tight else 10, 0.01 if tight else 0.1, xp=xp)
+    q = _conjugate_gradient(system, xp.take(response, sample), TUNING.solves, TUNING.solved, xp=xp)
     place = xp.cumulative_sum(xp.astype(is_free, xp.int64)) - 1
     falls = spread(q, is_free & (place % stride == 0), xp=xp)
     if stride > 1:

@@ -1,10 +1,10 @@
-"""Certified minimisation of the convex problem through its dual (see `solvers.convex.dual`), in two phases.
+"""Certified minimisation of the convex problem through its dual (see `solvers.convex.dual`).
 
-Far from the optimum the metric of a dual point is of little use: it may be huge, zero, or not exist. The path phase
+Far from the optimum the metric of a dual point is of little use: it may be huge, zero, or not exist. The iteration
 therefore works at easier levels (`solvers.convex.levels`): of all metrics that a decomposition gives it takes the one
-with the least F, and follows the optima of the levels down from there, one decomposition a step. The Newton phase
-works on the dual itself and searches along each step. Both only propose weights: bound and objective are measured in
-double precision at the end, with rounding charged (`solvers.convex.certificate`).
+that is best and nearest to its level's optimum, and follows the optima of the levels down from there, one decomposition
+a step, as interior-point methods do. It only proposes weights: bound and objective are measured in double precision at
+the end, with rounding charged (`solvers.convex.certificate`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def solve_spectral(
 
 @dataclass
 class State:
-    """What both phases share.
+    """What is known so far.
 
     Attributes
     ----------
@@ -75,55 +75,38 @@ class Newton:
         self.normal, self.tol, self.max_iter = normal, tol, max_iter
         self.p = SpectralProblem(normal.problem, normal.penalty, normal.gamma, backend)
         self.xp = backend.xp
-        self.levels = Levels(normal.penalty, normal.gamma, normal.typical)
+        most = TUNING.most_excess / normal.problem.similar_scatter.shape[0]
+        self.levels = Levels(normal.penalty, normal.gamma, TUNING.least_excess * tol * most, most)
         self.single = tol >= TUNING.single_tol
-        self.tight = not self.single
-        self.state = State(BestMetric(self.p, tight=self.tight))
+        self.state = State(BestMetric(self.p, tight=not self.single))
         self.steps = self._step_maker()
         self.began = time.perf_counter()
 
     def run(self, start: DualPoint | Array | None) -> Solution:
-        """Both phases, then the measurement; again from there in double precision if single was not enough."""
+        """The iteration, then the measurement; again from there in double precision if single was not enough."""
         point = self._first(start)
-        most_sigma = (
-            2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else TUNING.strong * float(point.g[-1])
-        )
-        most_tau = 0.0 if isinstance(start, DualPoint) else self._strong(point)
-        point = self._path_phase(point, most_sigma, most_tau, careful=False)
-        self._newton_phase(point)
-        if not self._reached() and not self._spent():
-            if self.single:
-                self._use_double()
-            self._newton_phase(self._path_phase(point, self.p.gamma, self._strong(point), careful=True))
+        most_sigma = 2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else 0.0
+        point = self._descend(point, most_sigma)
         solution = self._finish()
         while not solution.converged and self.single and not self._spent():
-            self._use_double()
-            assert self.state.dual is not None
-            self._newton_phase(self.state.dual)
+            point = self._descend(self._use_double(point), 0.0)
             solution = self._finish()
         return solution
 
-    def _strong(self, point: DualPoint) -> float:
-        """A helping term that outweighs the similar pairs."""
-        return max(TUNING.strong * self.normal.typical * float(point.g[-1]), TUNING.least_strong)
-
     def _step_maker(self) -> StepMaker:
-        return StepMaker(
-            self.p,
-            self.state.best,
-            self.levels.final,
-            self.xp.float32 if self.single else self.xp.float64,
-            tight=self.tight,
-        )
+        kind = self.xp.float32 if self.single else self.xp.float64
+        return StepMaker(self.p, self.state.best, kind)
 
-    def _use_double(self) -> None:
-        """Go on in double precision, from G made afresh."""
-        self.single, self.tight = False, True
+    def _use_double(self, point: DualPoint) -> DualPoint:
+        """Go on in double precision, from G made afresh; returns the point."""
+        self.single = False
         self.steps = self._step_maker()
         self.state.best.line_steps = TUNING.tight_line_steps
-        assert self.state.dual is not None
-        alpha = self.state.dual.alpha
-        self.state.dual = self.p.point(alpha, self.p.gradient(alpha))
+        best, p = self.state.dual, self.p
+        assert best is not None
+        fresh = p.point(point.alpha, p.gradient(point.alpha))
+        self.state.dual = fresh if best is point else p.point(best.alpha, p.gradient(best.alpha))
+        return fresh
 
     def _first(self, start: DualPoint | Array | None) -> DualPoint:
         """Where to begin: at another fit's weights, else at alpha = 0."""
@@ -167,56 +150,40 @@ class Newton:
     def _spent(self) -> bool:
         return self.p.n_eigh >= self.max_iter
 
-    # -- the two phases -----------------------------------------------------------------------------
+    # -- the iteration ------------------------------------------------------------------------------
 
-    def _path_phase(self, point: DualPoint, most_sigma: float, most_tau: float, *, careful: bool) -> DualPoint:
-        """Follow the optima of the levels down, one decomposition a step; ends at the level asked for.
+    def _descend(self, point: DualPoint, most_sigma: float) -> DualPoint:
+        """Follow the optima of the levels down to the one asked for, one decomposition a step; returns the last point.
 
-        Where the weights are not near the level's optimum, a step stays at the level.
+        Where no step is found, the next one stays at its level, with less smoothing.
         """
-        p, xp, state, levels = self.p, self.xp, self.state, self.levels
-        failed, slow, before = 0, 0, math.inf
+        p, state, levels = self.p, self.state, self.levels
+        failed = 0
+        gaps: list[float] = []
         while True:
-            choices = [(each, levels.below(each)) for each in levels.choices(-float(point.g[0]), most_sigma, most_tau)]
-            metric = self.steps.metric(point, choices, careful)
-            gap = level_gap(point.alpha, metric.distances, margin=p.margin, xp=xp)
-            excess = metric.level.excess(metric.x, p.gamma, xp=xp)
-            if careful and gap > TUNING.centred * excess > 0:
-                metric = self.steps.metric(point, [(metric.level, metric.level)])
+            choices = list(levels.choices(-float(point.g[0]), most_sigma))
+            metric = self.steps.metric(point, choices, levels.below if failed == 0 else levels.same)
             self._record(point, metric)
-            self._lift(point, gap + excess, careful=careful)
-            if self._reached() or self._spent() or metric.level == levels.final or failed > TUNING.patience:
+            if self._reached():
                 return point
-            slow = 0 if state.gap < TUNING.progress * before else slow + 1
-            if not careful and slow >= TUNING.greedy_patience:
+            gaps.append(state.gap)
+            if self._spent():
+                state.reason = f"{self.max_iter} eigendecompositions were not enough; raise max_iter or tol"
                 return point
-            before = state.gap
-            following = self._search(point, metric, gap)
-            if following is None:
-                failed += 1
-                most_sigma, most_tau = (TUNING.retreat * each for each in (metric.level.sigma, metric.level.tau))
-            else:
-                point = following
-                up = 1 if careful else 2
-                most_sigma, most_tau = up * metric.target.sigma, up * metric.target.tau
+            if len(gaps) > TUNING.patience and gaps[-1] > TUNING.progress * gaps[-1 - TUNING.patience]:
+                state.reason = "the gap does not shrink any more"
+                return point
+            gap = level_gap(point.alpha, metric.distances, margin=p.margin, xp=self.xp)
+            following = self._search(point, metric, gap, TUNING.smoothing / 4**failed)
+            if following is not None:
+                point, failed, most_sigma = following, 0, 2 * metric.target.sigma
+                continue
+            failed += 1
+            if failed > TUNING.most_failed:
+                state.reason = "no step raises the bound any more"
+                return point
 
-    def _lift(self, point: DualPoint, left: float, *, careful: bool) -> None:
-        """Try the part of the weights that promises the best bound, where it promises to close (most of) the gap."""
-        state, p = self.state, self.p
-        if left > state.gap:
-            return
-        part, promise = self.steps.lift(point)
-        open_ = state.best.value - promise
-        if self._relative(state.best.value, promise) <= self.tol or (
-            careful and open_ < TUNING.worth_a_lift * state.gap
-        ):
-            lifted = p.point(part * point.alpha, part * point.G + (1 - part) * p.C_S)
-            if state.dual is None or lifted.value > state.dual.value:
-                state.dual, state.own = lifted, None
-
-    def _search(
-        self, point: DualPoint, metric: LevelMetric, gap: float, factor: float = TUNING.smoothing
-    ) -> DualPoint | None:
+    def _search(self, point: DualPoint, metric: LevelMetric, gap: float, factor: float) -> DualPoint | None:
         """A step towards the optimum at the metric's target that raises the smoothed dual there."""
         p, xp = self.p, self.xp
         smoothing = min(p.margin, max(factor * gap, TUNING.path_smoothing * self.state.gap))
@@ -237,40 +204,6 @@ class Newton:
             else:
                 share *= 0.25
         return None
-
-    def _newton_phase(self, point: DualPoint) -> None:
-        """Newton steps on the dual, whose smoothing follows the gap."""
-        state, factor = self.state, TUNING.smoothing
-        point = self._feasible(point)
-        gaps: list[float] = []
-        while True:
-            metric = self.steps.metric(point, [(self.levels.final, self.levels.final)])
-            self._record(point, metric)
-            if self._reached():
-                return
-            if self._spent():
-                state.reason = f"{self.max_iter} eigendecompositions were not enough; raise max_iter or tol"
-                return
-            gaps.append(state.gap)
-            late = gaps[-1 - TUNING.newton_patience :]
-            if len(late) > TUNING.newton_patience and late[-1] > TUNING.progress * late[0]:
-                state.reason = "the gap does not shrink any more"
-                return
-            following = self._search(point, metric, state.gap, factor)
-            if following is not None:
-                point = following
-                continue
-            factor /= 4  # the smoothed problem is solved: only less smoothing helps
-            if factor < TUNING.least_smoothing:
-                state.reason = "no step raises the bound any more"
-                return
-
-    def _feasible(self, point: DualPoint) -> DualPoint:
-        """The point, or the part of it that has a metric at gamma."""
-        p = self.p
-        if math.isfinite(p.bound(point.alpha, point.g)):
-            return point
-        return p.point(point.part * point.alpha, point.part * point.G + (1 - point.part) * p.C_S)
 
     # -- result -------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from solvers.backend import Array, block_bytes, in_blocks
 from solvers.convex.dual import DualPoint, SpectralProblem
 from solvers.convex.levels import Level
@@ -175,3 +177,23 @@ def step_length(smoothed: Callable[[float], float], most: float) -> float:
             break
         best, value = shorter, there
     return best if math.isfinite(value) else most
+
+
+def largest_eigenvalue(M: Array, *, xp: Any) -> float:
+    """About the largest eigenvalue of a symmetric matrix, from below, by a few Lanczos steps."""
+    d = M.shape[0]
+    v = 1.1 + xp.cos(1.7 * xp.arange(d, dtype=M.dtype, device=M.device))  # nothing special about it
+    basis = [v / xp.sqrt(xp.sum(v * v))]
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for _ in range(min(d, TUNING.lanczos)):
+        w = M @ basis[-1]
+        diagonal.append(float(xp.sum(w * basis[-1])))
+        for each in basis:
+            w = w - xp.sum(w * each) * each
+        beside.append(float(xp.sqrt(xp.sum(w * w))))
+        if beside[-1] <= 1e-6 * max(abs(value) for value in diagonal):
+            break
+        basis.append(w / beside[-1])
+    inner = np.asarray(beside[: len(diagonal) - 1])
+    return float(np.linalg.eigvalsh(np.diag(diagonal) + np.diag(inner, 1) + np.diag(inner, -1))[-1])

@@ -1,17 +1,18 @@
 """Easier problems on the way to the one asked for, that share the eigenvectors of a dual point.
 
-At the level (sigma, tau) the penalty on an eigenvalue is
+At the level (sigma, mu) the penalty on an eigenvalue is
 
-    psi(x) = sigma h(x) + tau (x / typical - 1)^2 / 2 ,
+    psi(x) = sigma h(x) - mu log x ,
 
-and alpha with G = U diag(g) U' has the metric U diag(x) U' with psi'(x) = -g, or x = 0 where psi'(0) > -g. The
-problem asked for is (gamma, 0). A larger sigma makes the regularizer stronger; a positive tau keeps the metric near
-a multiple of I whose scale the data set, also where the regularizer is next to nothing at that scale. From one level
-to a lower one the conditions of optimality are linearised in x: the path predictor of `solvers.convex.certified`.
+and alpha with G = U diag(g) U' has the metric U diag(x) U' with psi'(x) = -g; where mu = 0, x = 0 if psi'(0) > -g. The
+problem asked for is (gamma, 0). A larger sigma makes the regularizer stronger. The barrier -mu log x lets every
+eigenvalue find its own scale, so features of mixed scales do it no harm, and it leaves a gap of at most mu for each.
+From one level to a lower one the conditions of optimality are linearised: the predictor of `solvers.convex.certified`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,86 +27,128 @@ class Level:
 
     penalty: Scaled
     sigma: float
-    tau: float
-    typical: float
+    mu: float
 
     def metric(self, g: Array, *, xp: Namespace) -> Array:
         """Eigenvalues x (falling) for eigenvalues g of G (rising)."""
-        if self.tau == 0:
+        if self.mu == 0:
             return self.penalty.maximizer(-g / self.sigma, xp=xp)
-        length = self.typical * self.typical / self.tau
-        return self.penalty.prox(self.typical - length * g, length * self.sigma, xp=xp)
+        return self._interior(g, xp=xp)
+
+    def _interior(self, g: Array, *, xp: Namespace) -> Array:
+        """The root x > 0 of sigma h'(x) - mu / x + g, which rises: halving in log x, then Newton steps.
+
+        h' is concave for every regularizer here, so Newton steps from below the root stay below it.
+        """
+
+        def rest(x: Array) -> Array:
+            return self.sigma * self.penalty.slope(x, xp=xp) - self.mu / x + g
+
+        low, high = xp.full_like(g, -80.0), xp.full_like(g, 80.0)
+        for _ in range(13):
+            middle = (low + high) / 2
+            below = rest(xp.exp(middle)) < 0
+            low, high = xp.where(below, middle, low), xp.where(below, high, middle)
+        x = xp.exp(low)
+        for _ in range(5):
+            x = x - rest(x) / (self.sigma * self.penalty.curvature(x, xp=xp) + self.mu / (x * x))
+        return x
 
     def conjugate(self, g: Array, *, xp: Namespace) -> float:
         """sum_i psi*(-g_i); infinite outside the domain."""
-        if self.tau == 0 and -float(g[0]) >= self.sigma * self.penalty.dual_limit:
-            return float("inf")
+        if -float(g[0]) >= self.sigma * self.penalty.dual_limit:
+            return math.inf
         x = self.metric(g, xp=xp)
-        psi = self.sigma * self.penalty.value(x, xp=xp) + self.tau / 2 * (x / self.typical - 1) ** 2
-        return float(xp.sum(-g * x - psi))
+        total = xp.sum(-g * x - self.sigma * self.penalty.value(x, xp=xp))
+        return float(total) if self.mu == 0 else float(total + self.mu * xp.sum(xp.log(x)))
 
     def excess(self, x: Array, gamma: float, *, xp: Namespace) -> float:
-        """How much more than at gamma the penalty of a metric is, counted from the least that it can be."""
+        """How much more than at gamma the gap of a metric can be than the level's own."""
         least = float(self.penalty.value(self.penalty.maximizer(xp.zeros_like(x[:1]), xp=xp), xp=xp)[0])
         stronger = (self.sigma - gamma) * float(xp.sum(self.penalty.value(x, xp=xp) - least))
-        return stronger + self.tau / 2 * float(xp.sum((x / self.typical - 1) ** 2))
+        return stronger + self.mu * x.shape[0]
 
     def towards(self, lower: Level, g: Array, x: Array, *, xp: Namespace) -> tuple[Array, Array, Array]:
-        """The conditions at a lower level, linearised at this one's x.
+        """The conditions at a lower level, linearised at this one's x and at s = mu / x.
+
+        These are sigma h'(x) - s = -g and s x = mu: as in primal-dual interior-point methods the product is linearised,
+        not the quotient.
 
         Returns
         -------
-        slopes : (D,) psi'(x) at the lower level, what takes the place of psi'(0) where x is zero.
-        growth : (D,) 1 / psi''(x) there, zero where x is.
+        slopes, growth : (D,) a function of x and the inverse of its derivative, by which x answers to -g; zero growth
+            where x is zero.
         predicted : (D,) to first order, eigenvalues of the metric at the lower level if G stayed the same.
         """
-        pull = (x - self.typical) / self.typical**2
-        share = lower.sigma / self.sigma
-        slopes = -share * g + (lower.tau - share * self.tau) * pull
         positive = x > 0
-        safe = xp.where(positive, x, xp.full_like(x, self.typical))
-        bend = lower.sigma * self.penalty.curvature(safe, xp=xp) + lower.tau / self.typical**2
+        safe = xp.where(positive, x, xp.ones_like(x))
+        strength = self._between(lower, float(safe[0]), g, xp=xp)
+        slope = self.penalty.slope(safe, xp=xp)
+        slopes = xp.where(positive, strength * slope - self.mu / safe, -strength / self.sigma * g)
+        bend = strength * self.penalty.curvature(safe, xp=xp) + self.mu / (safe * safe)
         growth = xp.where(positive, 1 / bend, xp.zeros_like(x))
-        return slopes, growth, x + growth * (-g - slopes)
+        pull = (self.sigma - lower.sigma) * slope + (lower.mu - self.mu) / safe
+        return slopes, growth, x + growth * pull
+
+    def _between(self, lower: Level, x: float, like: Array, *, xp: Namespace) -> float:
+        """The strength at which h is linearised between two levels.
+
+        A quadratic h is exact at the lower one. A logarithm is a barrier itself, whose product is linearised as above:
+        that is its curvature at the present level. h'' falls like x to the power -q, with q = 0 and 2.
+        """
+        if lower.sigma == self.sigma:
+            return self.sigma
+        at = xp.asarray([x, x / 2], dtype=like.dtype, device=like.device)
+        there, half = (float(each) for each in self.penalty.curvature(at, xp=xp))
+        q = min(max(math.log2(half / there), 0.0), 2.0)
+        return float(lower.sigma ** (1 - q / 2) * self.sigma ** (q / 2))
 
 
 @dataclass(frozen=True)
 class Levels:
-    """The levels that a fit may use, and which come next."""
+    """The levels that a fit may use, and which come next.
+
+    Attributes
+    ----------
+    penalty, gamma : of the problem.
+    least, most : barriers; what would be below the least is none.
+    """
 
     penalty: Scaled
     gamma: float
-    typical: float
+    least: float
+    most: float
 
     @property
     def final(self) -> Level:
-        return Level(self.penalty, self.gamma, 0.0, self.typical)
+        return Level(self.penalty, self.gamma, 0.0)
 
-    def below(self, level: Level) -> Level:
-        """What a step from a level aims at."""
-        tau = level.tau / TUNING.descent
-        return Level(
-            self.penalty,
-            max(self.gamma, level.sigma / TUNING.descent),
-            tau if tau > TUNING.lowest_level else 0.0,
-            self.typical,
-        )
+    def below(self, level: Level, gap: float, excess: float) -> Level:
+        """What a step from a level aims at: a lower one as far as the weights are near this one's optimum."""
+        share = max(1 / TUNING.descent, min(1.0, gap / (TUNING.centred * excess))) if excess > 0 else 1.0
+        mu = share * level.mu
+        return Level(self.penalty, max(self.gamma, share * level.sigma), mu if mu > self.least else 0.0)
 
-    def choices(self, steepest: float, most_sigma: float, most_tau: float) -> Iterator[Level]:
-        """Levels up to those given at which G has a metric, `steepest` being minus its least eigenvalue."""
+    def same(self, level: Level, gap: float, excess: float) -> Level:
+        """The level itself, as a target."""
+        return level
+
+    def choices(self, steepest: float, most_sigma: float) -> Iterator[Level]:
+        """Levels at which G has a metric, `steepest` being minus its least eigenvalue.
+
+        Barriers where it has one at gamma; a stronger regularizer where it has none, or where a fit with a larger gamma
+        has left off.
+        """
         limit = self.penalty.dual_limit
         if steepest < self.gamma * limit:
             yield self.final
-        if most_sigma > self.gamma:  # from where the metric exists to where it is not huge
+            for mu in _ladder(self.least, self.most):
+                yield Level(self.penalty, self.gamma, mu)
+        if most_sigma > self.gamma or steepest >= self.gamma * limit:
             least = max(self.gamma, 1.02 * steepest / limit)
             for sigma in _ladder(least, max(most_sigma, 1.5 * steepest / min(limit, 10.0 * self.penalty.scale))):
                 if sigma > self.gamma:
-                    yield Level(self.penalty, sigma, 0.0, self.typical)
-        if most_tau > 0 or (most_sigma <= self.gamma and steepest >= self.gamma * limit):
-            tau = max(most_tau, 30 * TUNING.lowest_level)
-            for _ in range(TUNING.taus):
-                yield Level(self.penalty, self.gamma, tau, self.typical)
-                tau /= TUNING.descent
+                    yield Level(self.penalty, sigma, 0.0)
 
 
 def _ladder(low: float, high: float) -> list[float]:

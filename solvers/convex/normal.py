@@ -29,7 +29,6 @@ class NormalProblem:
     penalty, gamma : h(unit .), gamma / margin.
     unit : what an eigenvalue of 1 here is in the user's units.
     margin : what F = 1 here is in the user's units.
-    typical : eigenvalue at which a multiple of I takes typical pairs to the margin.
     """
 
     problem: PairProblem
@@ -37,7 +36,6 @@ class NormalProblem:
     gamma: float
     unit: float
     margin: float
-    typical: float
 
 
 def normalize(problem: PairProblem, penalty: SmoothConjugate, gamma: float, backend: Backend) -> NormalProblem:
@@ -53,14 +51,7 @@ def normalize(problem: PairProblem, penalty: SmoothConjugate, gamma: float, back
         similar_size=shrink * shrink * problem.similar_size,
     )
     unit = problem.margin * shrink * shrink
-    return NormalProblem(
-        scaled,
-        Scaled(penalty, unit),
-        gamma / problem.margin,
-        unit,
-        problem.margin,
-        1 / (size * shrink * shrink) if size > 0 else 1.0,
-    )
+    return NormalProblem(scaled, Scaled(penalty, unit), gamma / problem.margin, unit, problem.margin)
 
 
 def typical_distance(problem: PairProblem, backend: Backend) -> float:

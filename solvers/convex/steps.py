@@ -9,13 +9,13 @@ decomposition (`solvers.convex.boxmodel`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from solvers.backend import Array
 from solvers.convex.boxmodel import maximize_model, spread
-from solvers.convex.curvature import divided_differences, pair_model, promised, step_length
+from solvers.convex.curvature import divided_differences, largest_eigenvalue, pair_model, promised, step_length
 from solvers.convex.dual import DualPoint, SpectralProblem
 from solvers.convex.levels import Level
 from solvers.convex.primal import BestMetric
@@ -70,24 +70,22 @@ class StepMaker:
 
     Parameters
     ----------
-    final : the level asked for.
     kind : floating-point type of all work on pairs and points; eigenvalues stay in double.
-    tight : whether the model is solved accurately.
     """
 
-    def __init__(self, p: SpectralProblem, best: BestMetric, final: Level, kind: Any, *, tight: bool) -> None:
-        self.p, self.xp, self.kind, self.tight, self.best, self.final = p, p.xp, kind, tight, best, final
+    def __init__(self, p: SpectralProblem, best: BestMetric, kind: Any) -> None:
+        self.p, self.xp, self.kind, self.best = p, p.xp, kind, best
         self.X = p.xp.astype(p.pairs.X, kind)
 
-    def metric(self, point: DualPoint, choices: Sequence[tuple[Level, Level]], careful: bool = False) -> LevelMetric:
-        """The point's metric at one of several levels, each with its target.
+    def metric(
+        self, point: DualPoint, levels: Sequence[Level], aim: Callable[[Level, float, float], Level]
+    ) -> LevelMetric:
+        """The point's metric at that of several levels where F and the level's own gap together are least.
 
-        The one with the least F and gap at its level together; if `careful`, the lowest one near whose optimum the
-        weights are, else the highest.
+        `aim` gives the target, from the level, its gap and its excess.
         """
         p, xp, g = self.p, self.xp, point.g
-        found = [level.metric(g, xp=xp) for level, _ in choices]
-        ahead = [level.towards(lower, g, x, xp=xp) for (level, lower), x in zip(choices, found, strict=True)]
+        found = [level.metric(g, xp=xp) for level in levels]
         rank = max(int(xp.sum(xp.astype(x > 0, xp.int64))) for x in found)
         near = min(rank + 2 * TUNING.model_rank, g.shape[0])
         XU = self.X @ xp.astype(point.U[:, :near], self.kind)
@@ -96,33 +94,20 @@ class StepMaker:
             W = xp.astype(xp.stack([each[:near] for each in eigenvalues], axis=1), self.kind)
             return xp.astype(pairs.diagonal_forms(XU, W), g.dtype)
 
-        k = 0
-        if len(found) > 1:  # some of the pairs tell which is best
-            chosen = xp.arange(0, len(p.pairs), -(-len(p.pairs) // TUNING.judges), device=p.backend.device)
-            judged = forms(p.pairs.subset(chosen, XU), found)
-            alpha = xp.take(point.alpha, chosen)
-            k = self._best_choice(point, [level for level, _ in choices], found, judged, alpha, careful)
-        (level, target), x, (slopes, growth, predicted) = choices[k], found[k], ahead[k]
-        both = forms(p.pairs, [x, predicted])
-        return LevelMetric(level, target, x, slopes, growth, XU, both[:, 0], both[:, 1])
-
-    def _best_choice(
-        self, point: DualPoint, levels: list[Level], found: list[Array], distances: Array, alpha: Array, careful: bool
-    ) -> int:
-        gaps = [level_gap(alpha, distances[:, k], margin=self.p.margin, xp=self.xp) for k in range(len(levels))]
-        if careful:
-            near = [
-                k
-                for k, (level, x) in enumerate(zip(levels, found, strict=True))
-                if gaps[k] <= TUNING.centred * level.excess(x, self.p.gamma, xp=self.xp)
-            ]
-            by_tau = sorted(near or range(len(levels)), key=lambda k: levels[k].tau)
-            return by_tau[0] if near else by_tau[-1]
+        # Some of the pairs tell which is best.
+        chosen = xp.arange(0, len(p.pairs), -(-len(p.pairs) // TUNING.judges), device=p.backend.device)
+        judged, alpha = forms(p.pairs.subset(chosen, XU), found), xp.take(point.alpha, chosen)
+        gaps = [level_gap(alpha, judged[:, k], margin=p.margin, xp=xp) for k in range(len(levels))]
         values = [
-            gap + self.best.objective(self.best.measure(point.g, alpha, x, distances[:, k]))
+            gap + self.best.objective(self.best.measure(g, alpha, x, judged[:, k]))
             for k, (gap, x) in enumerate(zip(gaps, found, strict=True))
         ]
-        return values.index(min(values))
+        k = values.index(min(values))
+        level, x = levels[k], found[k]
+        target = aim(level, gaps[k], level.excess(x, p.gamma, xp=xp))
+        slopes, growth, predicted = level.towards(target, g, x, xp=xp)
+        both = forms(p.pairs, [x, predicted])
+        return LevelMetric(level, target, x, slopes, growth, XU, both[:, 0], both[:, 1])
 
     def step(self, point: DualPoint, metric: LevelMetric, smoothing: float, gap: float) -> Step:
         """The step that the model at a metric's target suggests; `gap` says how much there is to gain."""
@@ -140,20 +125,12 @@ class StepMaker:
         if most > 0:
             rotated = xp.astype(rotated, point.g.dtype)
             promise = promised(p, point, change, rotated, level=metric.target, smoothing=smoothing)
+            if metric.level.mu > 0:  # not where a barrier would be crossed
+                relative = xp.sqrt(metric.growth[:near] / metric.x[:near])
+                crossed = largest_eigenvalue(-relative[:, None] * rotated * relative[None, :], xp=xp)
+                most = min(most, TUNING.to_barrier / max(crossed, 1e-300))
             share = step_length(promise, most)
         return Step(change, xp.astype(direction, p.backend.dtype), slope, share)
-
-    def lift(self, point: DualPoint) -> tuple[float, float]:
-        """The share of alpha that promises the highest bound, and that bound.
-
-        G(s alpha) = s G + (1 - s) C_S; its least eigenvalues are followed as along any step.
-        """
-        p, xp = self.p, self.xp
-        direction = p.C_S - point.G
-        rotated = xp.matrix_transpose(point.U) @ (direction @ point.U)
-        promise = promised(p, point, -point.alpha, rotated, level=self.final, smoothing=0.0)
-        found = [(promise(less), 1 - less) for less in (0.0, *(10 ** (k / 3 - 8) for k in range(25)))]
-        return max(found)[::-1]
 
     def _proposal(
         self, point: DualPoint, metric: LevelMetric, T: Array, smoothing: float, gap: float
@@ -179,7 +156,6 @@ class StepMaker:
                 xp.take(in_play, chosen),
                 margin=p.margin,
                 smoothing=smoothing,
-                tight=self.tight,
             )
             change = moved + spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
             slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))

@@ -1,8 +1,9 @@
-"""Every constant of the certified solver that was chosen by measuring, with its reason.
+"""Every constant of the certified solver that was chosen, with its reason.
 
 None of them can make a result wrong: bound and objective are measured at the end, whatever the iteration did. They
-decide how many eigendecompositions it takes. "Counts" below are those that
-`tests/benchmarks/bench_mdml.py` prints (`test_eigendecompositions_*`), on the data named there as tuned on.
+decide how many eigendecompositions it takes. "Counts" are those that `tests/benchmarks/bench_mdml.py` prints for the
+families named there as tuned on (`test_eigendecompositions_on_families[tuned-on]`), at gamma 1e-4 and 1e-2; "earlier"
+means measured on a former version of the iteration and kept; what has no measurement says "reasoned".
 """
 
 from __future__ import annotations
@@ -16,40 +17,44 @@ class Tuning:
 
     Attributes
     ----------
-    smoothing : the hinge is smoothed by this many times the gap still open: less makes the box model stiff, more
-        moves its optimum away. Counts, over 1 to 10.
-    least_smoothing : where the factor above has been cut to this without a step being found, the iteration has stalled.
-    path_smoothing : least smoothing on the path, where the gap at the level says little. Counts.
+    smoothing : the hinge is smoothed by this many times the gap at the level: less makes the box model stiff, more
+        moves its optimum away. Counts, earlier, over 1 to 10.
+    path_smoothing : least smoothing, over the gap still open, where the gap at the level says little. Counts, earlier.
     idle : settled pairs stay where they are while moving them would gain less than this share of the gap: saves a pass
-        over all pairs. Seconds on 100,000 pairs.
-    settled : how far from its bound the weight of a pair far from the margin may be to count as settled.
+        over all pairs. Seconds on 100,000 pairs, earlier.
+    settled : how far from its bound the weight of a pair far from the margin may be to count as settled. Reasoned.
     terms : metrics that a mixture holds before they are added up; each holds a matrix. Memory.
     levels : penalties of each of the two families that are tried for every decomposition. Counts level off at 16.
-    judges : pairs that tell which of them is best. More changes no choice on Act.
-    descent : a step on the path aims at a penalty lower by this factor. Counts, over 2 to 10.
-    lowest_level : the helping quadratic term goes down to this; features of mixed scales need it that low.
-    taus : how many of its strengths are tried.
-    centred : a step goes to a lower level where the gap at the present one is below this share of what it adds.
-    patience : the path is left after so many steps that failed.
+    judges : pairs that tell which of them is best. More changed no choice on Act, earlier.
+    descent : a step aims at a penalty lower by at most this factor, as interior-point methods do. Counts, 5 and 10.
+    centred : it aims as low as that while the gap at the level is below a share of the excess, 1 / descent of this one;
+        at the level itself where the gap is above this share. Counts, earlier.
+    most_excess, least_excess : what all barriers together add to the gap, at first (all of the hinge at M = 0), and
+        where they count as none (over the tolerance). Reasoned.
+    patience, progress : the iteration has stalled where the gap has not fallen to this share of itself in so many
+        steps. Reasoned: two steps lower a level by `descent`.
+    most_failed : so many proposals without a step are followed by one with less smoothing. Reasoned.
     single_tol : single precision serves down to this tolerance; its rounding shows from about 1e-5 on.
-    progress : the gap has to fall to this share of itself for a step to count.
-    greedy_patience, newton_patience : steps that may not, before the greedy path, or the Newton phase, is left. Giving
-        up early costs a careful path, giving up late the steps: small gammas on digits.
-    strong, least_strong : levels begin this many times above the largest eigenvalue of C_S, or here if it is zero.
-    retreat : after a step that failed, levels higher by this factor are tried.
-    line_steps, tight_line_steps : golden-section steps of a search along a line of metrics.
-    armijo : share of the promised gain that a step has to bring.
-    shortest : shares of a step below this are not tried.
-    model_rank : coordinates that the pair model takes as they are; counts on Act rise below 32.
-    all_coordinates : so few coordinates are all taken as they are.
-    groups : groups of coordinates that the rest is summed up in.
-    few_pairs : so few pairs have their differences at hand. Seconds.
-    followed : eigenvalues that are followed along a line, at most half of them; the others move straight on.
-    shorter : how often a step is shortened by `shortening` before it is tried.
-    sample : the box model's Newton system is solved on at most so many pairs and extended to the others. Seconds.
-    damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts.
-    worth_a_lift : on the careful path, a part of the weights is tried where it promises to leave this share of the gap.
-    knot_tol : a path's knots are solved to this share of its tolerance. Counts of `bench_path.py`, as the next three.
+    line_steps, tight_line_steps : golden-section steps of a search along a line of metrics. Reasoned.
+    armijo : share of the promised gain that a step has to bring. The usual one.
+    shortest : shares of a step below this are not tried. Reasoned.
+    model_rank : coordinates that the pair model takes as they are; counts on Act rise below 32, earlier.
+    all_coordinates : so few coordinates are all taken as they are. Seconds, earlier.
+    groups : groups of coordinates that the rest is summed up in. Counts on Act, earlier.
+    few_pairs : so few pairs have their differences at hand. Seconds, earlier.
+    followed : eigenvalues that are followed along a line, at most half of them; the others move straight on. Reasoned.
+    to_barrier : share of the way to where an eigenvalue would cross its barrier. The usual one of interior-point
+        methods; digits, cvnd, 1e-4: 14 instead of 19 eigendecompositions.
+    lanczos : steps that tell how far that is. Reasoned: an error costs a shortened step.
+    shorter, shortening : how often, and by what, a step is shortened before it is tried. Reasoned.
+    sample : the box model's Newton system is solved on at most so many pairs and extended to the others. Seconds,
+        earlier.
+    damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts, earlier.
+    box_rounds, box_enough : rounds of the box model, and the share of its gain so far that ends them. With 10 and 0.05
+        counts on raw and rotated data double.
+    solves, solved : steps of conjugate gradients in each, and the residual that ends them. Measured with these.
+    knot_tol : a path's knots are solved to this share of its tolerance. Counts of `bench_path.py`, earlier, as the
+        next four.
     proofs : gammas between two knots at which their weights are tried.
     reach_step : ratio of the gammas at which a knot's reach is tried.
     first_ratio, most_ratio : of one knot to the next: a step of the solver's own path goes about as far.
@@ -60,25 +65,20 @@ class Tuning:
     """
 
     smoothing: float = 3.0
-    least_smoothing: float = 1e-3
     path_smoothing: float = 1e-3
-    centred: float = 0.5
     idle: float = 0.02
     settled: float = 0.02
     terms: int = 8
-    levels: int = 16
+    levels: int = 20
     judges: int = 4096
-    descent: float = 3.0
-    lowest_level: float = 1e-20
-    taus: int = 20
-    patience: int = 3
-    single_tol: float = 1e-4
+    descent: float = 10.0
+    centred: float = 0.5
+    most_excess: float = 1.0
+    least_excess: float = 1e-4
+    patience: int = 6
     progress: float = 0.9
-    greedy_patience: int = 2
-    newton_patience: int = 3
-    strong: float = 10.0
-    least_strong: float = 0.1
-    retreat: float = 30.0
+    most_failed: int = 3
+    single_tol: float = 1e-4
     line_steps: int = 16
     tight_line_steps: int = 40
     armijo: float = 1e-4
@@ -88,12 +88,17 @@ class Tuning:
     groups: int = 8
     few_pairs: int = 8192
     followed: int = 64
+    to_barrier: float = 0.95
+    lanczos: int = 12
     shorter: int = 10
     shortening: float = 0.7
     sample: int = 3000
     damping: float = 0.3
     damping_factor: float = 6.0
-    worth_a_lift: float = 0.2
+    box_rounds: int = 40
+    box_enough: float = 0.005
+    solves: int = 40
+    solved: float = 0.01
     handover: float = 0.05
     reuse: float = 0.05
     knot_tol: float = 0.6
