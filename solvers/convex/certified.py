@@ -126,9 +126,10 @@ class Newton:
     def _record(self, point: DualPoint, metric: LevelMetric) -> None:
         """Take what a dual point and its metric give."""
         state, p = self.state, self.p
-        own = state.best.offer(state.best.measure(point.g, point.alpha, metric.x, metric.distances), point.U, metric.x)
+        parts = state.best.measure(point.g, point.alpha, metric.kept, metric.kept_distances)
+        own = state.best.offer(parts, point.U, metric.kept)
         if state.dual is None or point.value > state.dual.value:
-            state.dual, state.own = point, (metric.x, own)
+            state.dual, state.own = point, (metric.kept, own)
         state.history.append(
             {
                 "n_eigh": p.n_eigh,
@@ -176,7 +177,8 @@ class Newton:
             gap = level_gap(point.alpha, metric.distances, margin=p.margin, xp=self.xp)
             following = self._search(point, metric, gap, TUNING.smoothing / 4**failed)
             if following is not None:
-                point, failed, most_sigma = following, 0, 2 * metric.target.sigma
+                point, failed = following, 0
+                most_sigma = 2 * metric.target.sigma if metric.level.sigma > p.gamma else 0.0
                 continue
             failed += 1
             if failed > TUNING.most_failed:

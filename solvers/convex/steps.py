@@ -31,19 +31,22 @@ class LevelMetric:
     ----------
     level, target : where it belongs, and where a step from here aims.
     x : (D,) its eigenvalues; falling.
+    kept : (D,) these, but zero where the metric at gamma has none: a barrier leaves none of them out.
     slopes, growth : (D,) the conditions at the target, linearised (see `Level.towards`).
     XU : (n, d) the points along the leading eigenvectors. The others are far beyond the metric's own.
-    distances : (m,) of the pairs.
+    distances, kept_distances : (m,) of the pairs, by x and by what is kept of it.
     predicted : (m,) to first order, the distances of the metric at `target` if alpha stayed the same.
     """
 
     level: Level
     target: Level
     x: Array
+    kept: Array
     slopes: Array
     growth: Array
     XU: Array
     distances: Array
+    kept_distances: Array
     predicted: Array
 
 
@@ -106,8 +109,11 @@ class StepMaker:
         level, x = levels[k], found[k]
         target = aim(level, gaps[k], level.excess(x, p.gamma, xp=xp))
         slopes, growth, predicted = level.towards(target, g, x, xp=xp)
-        both = forms(p.pairs, [x, predicted])
-        return LevelMetric(level, target, x, slopes, growth, XU, both[:, 0], both[:, 1])
+        kept = x
+        if level.mu > 0:
+            kept = xp.where(p.penalty.maximizer(-g / p.gamma, xp=xp) > 0, x, xp.zeros_like(x))
+        every = forms(p.pairs, [x, kept, predicted])
+        return LevelMetric(level, target, x, kept, slopes, growth, XU, every[:, 0], every[:, 1], every[:, 2])
 
     def step(self, point: DualPoint, metric: LevelMetric, smoothing: float, gap: float) -> Step:
         """The step that the model at a metric's target suggests; `gap` says how much there is to gain."""
