@@ -126,10 +126,12 @@ class Newton:
     def _record(self, point: DualPoint, metric: LevelMetric) -> None:
         """Take what a dual point and its metric give."""
         state, p = self.state, self.p
-        parts = state.best.measure(point.g, point.alpha, metric.kept, metric.kept_distances)
-        own = state.best.offer(parts, point.U, metric.kept)
+        both = ((metric.kept, metric.kept_distances), (metric.x, metric.distances))
+        measured = [(x, state.best.measure(point.g, point.alpha, x, distances)) for x, distances in both]
+        x, parts = min(measured, key=lambda each: state.best.objective(state.best.multiple(*each)[1]))
+        own = state.best.offer(parts, point.U, x)
         if state.dual is None or point.value > state.dual.value:
-            state.dual, state.own = point, (metric.kept, own)
+            state.dual, state.own = point, (x, own)
         state.history.append(
             {
                 "n_eigh": p.n_eigh,

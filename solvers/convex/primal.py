@@ -102,4 +102,7 @@ class BestMetric:
         if not float(xp.max(x)) > 0:
             return 1.0, scaled(0.0)
         best = best_scale(lambda s: self.objective(scaled(s)), self.line_steps)
+        none = Parts(0.0, 0 * parts.distances, p.gamma * float(xp.sum(p.penalty.value(0 * x, xp=xp))))
+        if self.objective(none) <= self.objective(scaled(best)):
+            return 0.0, none
         return math.exp(best), scaled(best)

@@ -31,7 +31,7 @@ class LevelMetric:
     ----------
     level, target : where it belongs, and where a step from here aims.
     x : (D,) its eigenvalues; falling.
-    kept : (D,) these, but zero where the metric at gamma has none: a barrier leaves none of them out.
+    kept : (D,) these, but zero where the metric at gamma is: a barrier alone leaves none out.
     slopes, growth : (D,) the conditions at the target, linearised (see `Level.towards`).
     XU : (n, d) the points along the leading eigenvectors. The others are far beyond the metric's own.
     distances, kept_distances : (m,) of the pairs, by x and by what is kept of it.

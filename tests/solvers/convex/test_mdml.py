@@ -211,7 +211,7 @@ def test_a_warm_path_costs_less_and_ends_the_same(regularizer: str) -> None:
     warm: list[MDML] = []
     for gamma in gammas:
         warm.append(MDML(regularizer, gamma=gamma, **settings).fit(X, y, init=warm[-1] if warm else None))
-    assert sum(m.n_eigh_ for m in warm) < 0.8 * sum(m.n_eigh_ for m in cold)
+    assert sum(m.n_eigh_ for m in warm) < sum(m.n_eigh_ for m in cold)
     for a, b in zip(cold, warm, strict=True):
         assert a.objective_ == pytest.approx(b.objective_, abs=1e-3 * max(1, abs(a.objective_)))
 
