@@ -87,6 +87,10 @@ class Newton:
         point = self._first(start)
         most_sigma = 2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else 0.0
         point = self._descend(point, most_sigma)
+        if not self._reached() and not self._spent() and not self._feasible(point):
+            part = point.part
+            point = self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S)
+            point = self._descend(point, 0.0)
         solution = self._finish()
         while not solution.converged and self.single and not self._spent():
             point = self._descend(self._use_double(point), 0.0)
@@ -150,6 +154,10 @@ class Newton:
         gap = self._relative(self.state.best.value, self.state.dual.value)
         return gap <= (0.9 * self.tol if self.single else self.tol)
 
+    def _feasible(self, point: DualPoint) -> bool:
+        """Whether G has a metric at gamma."""
+        return -float(point.g[0]) < self.p.gamma * self.p.penalty.dual_limit
+
     def _spent(self) -> bool:
         return self.p.n_eigh >= self.max_iter
 
@@ -173,7 +181,8 @@ class Newton:
             if self._spent():
                 state.reason = f"{self.max_iter} eigendecompositions were not enough; raise max_iter or tol"
                 return point
-            if len(gaps) > TUNING.patience and gaps[-1] > TUNING.progress * gaps[-1 - TUNING.patience]:
+            patience = TUNING.patience if self._feasible(point) else TUNING.outside
+            if len(gaps) > patience and gaps[-1] > TUNING.progress * gaps[-1 - patience]:
                 state.reason = "the gap does not shrink any more"
                 return point
             gap = level_gap(point.alpha, metric.distances, margin=p.margin, xp=self.xp)

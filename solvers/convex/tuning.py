@@ -33,6 +33,8 @@ class Tuning:
         where they count as none (over the tolerance). Reasoned.
     patience, progress : the iteration has stalled where the gap has not fallen to this share of itself in so many
         steps. Reasoned: two steps lower a level by `descent`.
+    outside : as patience, where the weights of a fit with a larger gamma are still outside the dual's domain; a part of
+        them is inside. Reasoned.
     most_failed : so many proposals without a step are followed by one with less smoothing. Reasoned.
     single_tol : single precision serves down to this tolerance; its rounding shows from about 1e-5 on.
     line_steps, tight_line_steps : golden-section steps of a search along a line of metrics. Reasoned.
@@ -76,6 +78,7 @@ class Tuning:
     most_excess: float = 1.0
     least_excess: float = 1e-4
     patience: int = 6
+    outside: int = 2
     progress: float = 0.9
     most_failed: int = 3
     single_tol: float = 1e-4
