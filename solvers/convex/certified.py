@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from solvers.backend import Array, Backend
-from solvers.convex.certificate import Bound, objective_rounding, proven_bound
+from solvers.convex.certificate import Bound, decomposition_error, objective_rounding, proven_bound
 from solvers.convex.dual import DualPoint, Solution, SpectralProblem, relative_gap
 from solvers.convex.levels import Levels
 from solvers.convex.normal import NormalProblem, normalize
@@ -229,11 +229,8 @@ class Newton:
         if state.own is not None and self._relative(state.own[1], bound.value) <= self.tol:
             found = self._own_metric(state.dual, state.own[0])  # decomposed already
         if found is None or self._relative(found[0], bound.value) > self.tol:
-            M = state.best.mixture.dense(xp=xp)
-            values, vectors = p.eigh(M)
-            values = xp.clip(values, 0.0, None)
-            factor = p.factor(values, vectors)
-            mixed = p.objective(M, values, p.distances(factor)), M, values, vectors
+            values, vectors = p.eigh(state.best.mixture.dense(xp=xp))
+            mixed = self._measured(xp.clip(values, 0.0, None), vectors)
             found = mixed if found is None or mixed[0] < found[0] else found
         objective, M, values, vectors = found
         rounding = bound.rounding + objective_rounding(p, normal.problem, M, values)
@@ -285,5 +282,16 @@ class Newton:
         factor = p.factor(values, vectors)
         M, distances = factor @ xp.matrix_transpose(factor), p.distances(factor)
         scale, _ = self.state.best.multiple(values, Parts(float(xp.sum(p.C_S * M)), distances, 0.0))
-        M, values = scale * M, scale * values
-        return p.objective(M, values, scale * distances), M, values, vectors
+        return self._measured(scale * values, vectors)
+
+    def _measured(self, values: Array, vectors: Array) -> tuple[float, Array, Array, Array]:
+        """F, M = V diag(values) V' and these; F is charged for what V lacks of being orthogonal."""
+        p, xp = self.p, self.xp
+        factor = p.factor(values, vectors)
+        M = factor @ xp.matrix_transpose(factor)
+        # By Ostrowski's theorem eigenvalues of M are off by this share of themselves; h is convex.
+        _, share = decomposition_error(M, values, vectors, p=p)
+        ends = [p.penalty.value((1 + each) * values, xp=xp) for each in (0.0, share, -min(share, 1.0))]
+        more = p.gamma * float(xp.sum(xp.maximum(ends[1], ends[2]))) - p.gamma * float(xp.sum(ends[0]))
+        F = p.objective(M, values, p.distances(factor))
+        return F + max(more, 0.0) if math.isfinite(F) else F, M, values, vectors
