@@ -1,9 +1,9 @@
 """Every constant of the certified solver that was chosen, with its reason.
 
 None of them can make a result wrong: bound and objective are measured at the end, whatever the iteration did. They
-decide how many eigendecompositions it takes. "Counts" are those that `tests/benchmarks/bench_mdml.py` prints for the
-families named there as tuned on (`test_eigendecompositions_on_families[tuned-on]`), at gamma 1e-4 and 1e-2; "earlier"
-means measured on a former version of the iteration and kept; what has no measurement says "reasoned".
+decide how many eigendecompositions it takes. "Earlier" means measured on a former version of the iteration and kept;
+what has no measurement says "reasoned". `tests/benchmarks/bench_mdml.py` prints counts for families that may set
+constants (`tuned-on`) and for others that may not (`held-out`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Tuning:
     terms : metrics that a mixture holds before they are added up; each holds a matrix. Memory.
     levels : penalties of each of the two families that are tried for every decomposition. Counts level off at 16.
     judges : pairs that tell which of them is best. More changed no choice on Act, earlier.
-    descent : a step aims at a penalty lower by at most this factor, as interior-point methods do. Counts, 5 and 10.
+    descent : a step aims at a penalty lower by at most this factor, as interior-point methods do. Reasoned.
     centred : it aims as low as that while the gap at the level is below a share of the excess, 1 / descent of this one;
-        at the level itself where the gap is above this share. Counts, earlier.
+        at the level itself where the gap is above this share. Reasoned.
     most_excess, least_excess : what all barriers together add to the gap, at first (all of the hinge at M = 0), and
         where they count as none (over the tolerance). Reasoned.
     patience, progress : the iteration has stalled where the gap has not fallen to this share of itself in so many
@@ -53,7 +53,7 @@ class Tuning:
         earlier.
     damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts, earlier.
     box_rounds, box_enough : rounds of the box model, and the share of its gain so far that ends them. With 10 and 0.05
-        counts on raw and rotated data double.
+        fits of csfn and l2 on rotated data and blobs take about twice as many decompositions.
     solves, solved : steps of conjugate gradients in each, and the residual that ends them. Measured with these.
     knot_tol : a path's knots are solved to this share of its tolerance. Counts of `bench_path.py`, earlier, as the
         next four.
