@@ -226,7 +226,10 @@ def run_source(
     with home.lock(), terminate_as_interrupt():
         ledger = open_ledger(spec.tracking.ledger, home, progress.note)
         try:
-            made, driver = _drive(source, home, ledger, progress, address, gpus)
+            made, driver = _drive(
+                source, home, ledger, progress,
+                lambda plan: executor_maker(plan, home, progress, address, gpus, code=source.code),
+            )  # fmt: skip
         finally:
             ledger.release()
     tally = driver.tally
@@ -238,7 +241,7 @@ def run_source(
 
 
 def _drive(
-    source: Source, home: Home, ledger: Ledger, display: Display, address: str | None, gpus: int
+    source: Source, home: Home, ledger: Ledger, display: Display, executors: Callable[[Plan], Callable[[], Any]]
 ) -> tuple[Plan, Driver]:
     """Plan, run and record, with the home locked and the ledger open."""
     spec = source.spec
@@ -254,7 +257,7 @@ def _drive(
         made,
         home=home,
         ledger=ledger,
-        make_executor=executor_maker(made, home, display, address, gpus, code=source.code),
+        make_executor=executors(made),
         display=display,
         on_commit=recorder.poke if recorder else lambda: None,
     )

@@ -118,10 +118,10 @@ TOYS = {
                 "from sweep.engine.executors import InlineExecutor\n\n\nclass ToyExecutor(InlineExecutor):\n"
                 "    place = 'a toy'\n",
             ),
-            "sweep/api.py": (
+            "sweep/engine/places.py": (
                 '    if address == "inline":\n',
                 '    if address == "toy":\n        from sweep.engine.toy import ToyExecutor\n\n'
-                "        return ToyExecutor(source.given.estimators)\n",
+                "        return lambda: ToyExecutor(plan.estimators)\n",
             ),
         },
         BLOBS + SWEEP + "assert len(small(address='toy').rows) == 1\n",

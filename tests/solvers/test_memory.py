@@ -84,7 +84,7 @@ def test_lmnn_that_meets_impostors_everywhere_stays_below_its_bound() -> None:
     X, y = np.random.default_rng(0).standard_normal((400, 10)), np.random.default_rng(1).integers(3, size=400)
     taken = traced(lambda: make_method("lmnn", settings={"max_iter": 15, "device": "cpu"}).fit(X, y))
     bound = fit_bytes("lmnn", ProblemSize(400, 10, 1), block=BLOCK)
-    assert bound / 3 < taken < bound
+    assert taken < bound
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -13,7 +13,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from solvers.backend import to_numpy
 from solvers.convex.dual import relative_gap
@@ -422,10 +421,3 @@ def test_awkward_data_still_gives_a_certified_metric(regularizer: str) -> None:
             model = MDML(regularizer, gamma=0.1, tol=1e-2, n_pairs=100, random_state=0, max_iter=300).fit(X, y)
         assert np.all(np.isfinite(model.components_))
         assert model.dual_objective_ <= model.objective_ + 1e-9
-
-
-@parametrize_with_checks([MDML(n_pairs=200)])
-def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)

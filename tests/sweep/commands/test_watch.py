@@ -37,7 +37,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Home:
     with home.lock():
         ledger = open_ledger("sqlite", home)
         with pytest.raises(KeyboardInterrupt):
-            _drive(source, home, ledger, Silence(), lambda: CountingExecutor(Counter(), 6))
+            _drive(source, home, ledger, Silence(), lambda plan: lambda: CountingExecutor(Counter(), 6))
         ledger.release()
     return home
 

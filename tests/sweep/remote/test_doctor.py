@@ -152,7 +152,7 @@ def test_a_declared_but_absent_gpu_is_found_on_a_real_node() -> None:
         pytest.skip("this machine has a GPU")
     ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        nodes = [_look_at(ray, node, {"mlflow": "http://127.0.0.1:9"}) for node in ray.nodes()]
+        nodes = [_look_at(ray, node, {"urls": {"mlflow": "http://127.0.0.1:9"}, "works": []}) for node in ray.nodes()]
     finally:
         ray.shutdown()
     problems = find_problems(nodes, 1)

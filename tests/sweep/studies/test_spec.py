@@ -68,7 +68,7 @@ def test_lists_of_values_are_sorted_and_each_stands_once() -> None:
         ({"grid": {"gamma": {"low": 0.1, "hihg": 1}}}, ":10: grid.gamma.hihg: unknown key. Did you mean 'high'?"),
         ({"settings": {"npairs": 1}}, "settings.npairs: unknown key. Did you mean 'n_pairs'?"),
         ({"budget": {"gpu_hour": 1}}, "budget.gpu_hour: unknown key. Did you mean 'gpu_hours'?"),
-        ({"resources": {"gpus": 1}}, "resources.gpus: unknown key. Valid: gpus_per_fit, fit_timeout_seconds."),
+        ({"resources": {"gpus": 1}}, "resources.gpus: unknown key. Valid: device, gpus_per_fit, fit_timeout_seconds."),
         ({"tracking": {"mlfow": "x"}}, "tracking.mlfow: unknown key. Did you mean 'mlflow'?"),
         ({"notify": {"ulr": "x"}}, "notify.ulr: unknown key. Did you mean 'url'?"),
         ({"search": {"optnua": {}}}, "search.optnua: unknown key. Did you mean 'optuna'?"),
