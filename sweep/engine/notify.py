@@ -27,8 +27,8 @@ def notify(hook: Notify | None, event: str, facts: Mapping[str, Any], note: Call
         note("notify.url: expected an http(s) URL, or a $VARIABLE that holds one; nobody was told")
         return
     body = json.dumps({"event": event, **facts}).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=_SECONDS):
             pass
     except (OSError, ValueError, HTTPException) as error:
