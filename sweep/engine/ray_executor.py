@@ -20,7 +20,7 @@ from sweep.methods import known_method
 from sweep.studies.devices import CPU, GPU
 
 # Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
-_AHEAD = 2
+_AHEAD = 4
 # How often a cluster's size is asked for.
 _LOOK_SECONDS = 5.0
 _KEPT = "everything finished is kept, run the same command again when it is back"
