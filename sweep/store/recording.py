@@ -115,6 +115,8 @@ class Recorder:
         try:
             written, wanted = 0, set()
             store = self._open()
+            # Whoever dies on the way leaves neither the old state nor the new one behind.
+            self.ledger.forget_runs(self._store_id, [whole])
             for run in run_contents(self.ledger, self.home, self.sweep):
                 wanted.add(run.run_key)
                 written += self._bring_up_to_date(store, run)

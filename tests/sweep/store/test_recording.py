@@ -99,6 +99,37 @@ def test_a_sweep_that_is_recorded_already_costs_no_import_of_mlflow(home: Home) 
     subprocess.run([sys.executable, "-c", code, str(home.folder)], check=True)
 
 
+def test_a_sweep_that_goes_back_to_what_was_recorded_is_looked_at_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In between a shorter one was recorded half-way: its method's run is there, the trial it lacks not yet removed."""
+    recorder(home).sync()
+    ledger = open_ledger("sqlite", home)
+    fits = [spec for spec, _ in ledger.records("tiny")]
+    dropped = next(fit for fit in fits if fit.fold is not None)
+
+    def ask_for(keys: list[str]) -> None:
+        ledger.open_sweep("tiny", ledger.sweeps()["tiny"], ledger.about("tiny"))
+        ledger.adopt("tiny", keys)
+
+    ask_for([fit.key for fit in fits if fit.trial != dropped.trial or fit.method != dropped.method or fit.fold is None])
+    delete_run, deleted = mlflow.MlflowClient.delete_run, list[str]()
+
+    def break_second(self: Any, run_id: str) -> None:
+        deleted.append(run_id)
+        if len(deleted) == 2:
+            raise OSError("cut off")
+        delete_run(self, run_id)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="cut off"):
+        patch.setattr(mlflow.MlflowClient, "delete_run", break_second)
+        recorder(home).sync()
+    ask_for([fit.key for fit in fits])
+    ledger.close()
+    recorder(home).sync()
+    assert_equal_to_ledger(home)
+
+
 @pytest.mark.parametrize("call", ["create_run", "log_batch", "log_artifact", "set_terminated"])
 def test_a_half_written_run_is_replaced(home: Home, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     calls = 0
