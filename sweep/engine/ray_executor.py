@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from sweep.engine.executors import Finished, Job, classify, describe_failure
 from sweep.engine.failures import is_preemption
 from sweep.engine.lifeline import Lifeline
 from sweep.engine.metrics import FitMetrics
+from sweep.engine.sharing import Neighbours, fair_share, whole
 from sweep.engine.whereabouts import whereabouts, withdrawn
 from sweep.engine.worker import Luggage, Order, on_shared_data, run_fit
 from sweep.errors import UserError, first_line
@@ -19,10 +21,11 @@ from sweep.fits import FitOutcome, FitSpec
 from sweep.methods import known_method
 from sweep.studies.devices import CPU, GPU
 
-# Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits.
+# Tasks waiting at Ray beyond those that run, so that no worker idles while the driver commits. None beside another
+# driver: it would wait behind them.
 _AHEAD = 4
-# How often a cluster's size is asked for.
-_LOOK_SECONDS = 5.0
+# How often the cluster's size and its other drivers are asked for.
+_LOOK_SECONDS = 2.0
 _KEPT = "everything finished is kept, run the same command again when it is back"
 
 
@@ -71,11 +74,13 @@ class RayExecutor:
         chosen = choose(ray) if choose is not None else None
         self._device = chosen if self._gpus_per_fit else None  # without a GPU there is nothing to choose
         self.lanes = ("",) if self._device is None else (GPU, CPU)
-        self._looked, self._slots = float("-inf"), dict.fromkeys(self.lanes, 1)
+        self._looked = float("-inf")
+        self._slots = self._share = dict.fromkeys(self.lanes, 1)
         self.place = f"Ray, {total['GPU']:g} GPU(s), {total['CPU']:g} CPU(s), {len(ray.nodes())} node(s)"
         self._running: dict[Any, tuple[FitSpec, float]] = {}
         self._luggage = ray.put(Luggage(code or {}, estimators or {}))
         self._data: dict[tuple[str, int], Any] = {}
+        self._neighbours = Neighbours()
         self._metrics = FitMetrics()
         self._lifeline = Lifeline(ray)
 
@@ -85,6 +90,7 @@ class RayExecutor:
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._looked, self._slots = now, self._slots_now()
+            self._share = self._share_now()
         return sum(self._slots.values())
 
     def _resources(self) -> dict[str, float]:
@@ -98,6 +104,19 @@ class RayExecutor:
             return {"": max(1, on_gpus if per_fit else int(total["CPU"]))}
         return {GPU: max(1, on_gpus), CPU: max(1, int(total["CPU"]) - on_gpus)}  # a fit on a GPU takes a core, too
 
+    def _share_now(self) -> dict[str, int]:
+        """Fits of each lane that this driver may have submitted, beside the other drivers of the cluster."""
+        each = {lane: 1.0 if self._resource(lane) == "CPU" else self._gpus_per_fit for lane in self.lanes}
+        under_way = Counter(self.lane(spec) for spec, _ in self._running.values())
+        others = self._neighbours.tell({self._resource(lane): under_way[lane] * each[lane] for lane in self.lanes})
+        if not others:
+            return {lane: slots + _AHEAD for lane, slots in self._slots.items()}
+        shares = {lane: [other.get(self._resource(lane), 0.0) / each[lane] for other in others] for lane in self.lanes}
+        return {lane: whole(fair_share(self._slots[lane], taken)) for lane, taken in shares.items()}
+
+    def _resource(self, lane: str) -> str:
+        return "GPU" if lane == GPU or (not lane and self._gpus_per_fit) else "CPU"
+
     def lane(self, spec: FitSpec) -> str:
         if self._device is None:
             return ""
@@ -105,7 +124,7 @@ class RayExecutor:
 
     def room(self, lane: str) -> int:
         _ = self.slots  # looks at the cluster now and then
-        return self._slots[lane] + _AHEAD - sum(self.lane(spec) == lane for spec, _ in self._running.values())
+        return self._share[lane] - sum(self.lane(spec) == lane for spec, _ in self._running.values())
 
     def submit(self, job: Job) -> None:
         if job.place not in self._data:
@@ -164,6 +183,7 @@ class RayExecutor:
         # Ray ends the tasks of a driver that leaves. Cancelling them first would race with the shutdown,
         # and now and then crash the driver in Ray's own core.
         self._running.clear()
+        self._neighbours.leave()
         self._lifeline.close()
         self._ray.shutdown()
 

@@ -14,6 +14,7 @@ import pytest
 
 from sweep.engine.executors import Job
 from sweep.engine.ray_executor import RayExecutor
+from sweep.engine.sharing import Neighbours, fair_share, whole
 from sweep.fits import FitOutcome, FitRecord, FitSpec, Help, Place, Scores, Seconds, Solved, SplitData
 from tests.sweep.studies.playing import template
 
@@ -91,3 +92,27 @@ def test_data_is_shared_read_only_and_processes_are_reused(outcomes: list[tuple[
     assert not any(record.fit.params["writable"] for _, record in outcomes)
     assert len({record.place.pid for _, record in outcomes}) < len(outcomes)
     assert {record.fit.params["threads"] for _, record in outcomes} == {"1"}
+
+
+def test_a_driver_leaves_its_share_to_another_and_takes_it_back(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweep.engine.ray_executor._LOOK_SECONDS", 0.0)
+    executor = RayExecutor(cluster.address, gpus_per_fit=1, function=probe)
+    try:
+        alone = executor.room("")
+        assert alone > 4  # some wait at Ray, for the next free worker
+        other = Neighbours()
+        assert other.tell({"GPU": 1.0}) == [{"GPU": 0.0}]
+        assert executor.room("") == 3  # it needs no more
+        other.tell({"GPU": 4.0})
+        assert executor.room("") == 2
+        other.leave()
+        assert executor.room("") == alone
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize(
+    ("others", "share"), [([], 8), ([8.0], 4), ([1.0], 7), ([0.0], 8), ([8.0, 8.0], 3), ([0.5], 8)]
+)
+def test_shares_are_equal_and_leave_nothing_idle(others: list[float], share: int) -> None:
+    assert whole(fair_share(8, others)) == share

@@ -105,7 +105,7 @@ def test_a_sweep_that_goes_back_to_what_was_recorded_is_looked_at_again(
     """In between a shorter one was recorded half-way: its method's run is there, the trial it lacks not yet removed."""
     recorder(home).sync()
     ledger = open_ledger("sqlite", home)
-    fits = [spec for spec, _ in ledger.records("tiny")]
+    fits = [fit for fit, _ in ledger.records("tiny")]
     dropped = next(fit for fit in fits if fit.fold is not None)
 
     def ask_for(keys: list[str]) -> None:
@@ -113,7 +113,8 @@ def test_a_sweep_that_goes_back_to_what_was_recorded_is_looked_at_again(
         ledger.adopt("tiny", keys)
 
     ask_for([fit.key for fit in fits if fit.trial != dropped.trial or fit.method != dropped.method or fit.fold is None])
-    delete_run, deleted = mlflow.MlflowClient.delete_run, list[str]()
+    delete_run: Any = mlflow.MlflowClient.delete_run
+    deleted: list[str] = []
 
     def break_second(self: Any, run_id: str) -> None:
         deleted.append(run_id)
@@ -121,9 +122,10 @@ def test_a_sweep_that_goes_back_to_what_was_recorded_is_looked_at_again(
             raise OSError("cut off")
         delete_run(self, run_id)
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="cut off"):
+    with monkeypatch.context() as patch:
         patch.setattr(mlflow.MlflowClient, "delete_run", break_second)
-        recorder(home).sync()
+        with pytest.raises(OSError, match="cut off"):
+            recorder(home).sync()
     ask_for([fit.key for fit in fits])
     ledger.close()
     recorder(home).sync()
