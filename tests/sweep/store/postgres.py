@@ -20,26 +20,19 @@ PASSWORD = "not-for-logs"
 
 
 class Server:
-    """A server that can be stopped and started again; its data stay."""
+    """A server that can be stopped and started again; its data stay. With `of` it is a standby that follows another."""
 
-    def __init__(self, folder: Path) -> None:
-        initdb, self._postgres = _binary("initdb"), _binary("postgres")
+    def __init__(self, folder: Path, of: Server | None = None) -> None:
+        self._postgres = _binary("postgres")
         self._folder, self._data = folder, folder / "data"
         secret = folder / "password"
         secret.write_text(PASSWORD)
-        self._as_user: dict[str, Any] = {}
-        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-            user = next((name for name in ("postgres", "nobody") if _exists(name)), None)
-            if user is None:
-                pytest.skip("PostgreSQL refuses root, and there is no unprivileged user to run it as")
-            subprocess.run(["chown", "-R", user, str(folder)], check=True)
-            self._as_user = {"user": user}
-        subprocess.run(
-            [initdb, "-D", str(self._data), "-U", "sweep", "--pwfile", str(secret), "--auth", "scram-sha-256", "-N"],
-            check=True,
-            capture_output=True,
-            **self._as_user,
-        )
+        self._as_user = as_unprivileged(folder)
+        make = [_binary("initdb"), "-U", "sweep", "--pwfile", str(secret), "--auth", "scram-sha-256", "-N"]
+        if of is not None:
+            source = f"host=127.0.0.1 port={of.port} user=sweep password={PASSWORD}"
+            make = [_binary("pg_basebackup"), "--write-recovery-conf", "--checkpoint", "fast", "-N", "-d", source]
+        subprocess.run([*make, "-D", str(self._data)], check=True, capture_output=True, **self._as_user)
         self.port = _lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,11 +59,25 @@ class Server:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Without waiting for clients; with SIGQUIT at once, as if the machine had died."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # do not wait for clients
+            self._process.send_signal(how)
             self._process.wait(30)
             self._process = None
+
+    def caught_up_with(self, primary: Server) -> bool:
+        with primary.connect() as there, self.connect() as here:
+            (position,) = there.execute("SELECT pg_current_wal_lsn()").fetchone()
+            (reached,) = here.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,)).fetchone()
+        return bool(reached)
+
+    def take_over(self, port: int) -> None:
+        """Follow nobody any more, and answer at another's address."""
+        self.stop()
+        (self._data / "standby.signal").unlink()
+        self.port = port
+        self.start()
 
     def connect(self) -> Any:
         import psycopg
@@ -84,6 +91,42 @@ class Server:
         with self.connect() as connection:
             connection.execute(f'CREATE SCHEMA "{name}"')
         return f"{self.url}?options=-csearch_path%3D{name}"
+
+
+class Pooler:
+    """PgBouncer before a server: it gives each transaction any of its two connections."""
+
+    def __init__(self, server: Server, folder: Path, database: str) -> None:
+        self.port = _lasting_port()
+        program, settings = _binary("pgbouncer", "pgbouncer"), folder / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\n{database} = host=127.0.0.1 port={server.port} user=sweep password={PASSWORD}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\nauth_type = any\nunix_socket_dir =\n"
+            "pool_mode = transaction\ndefault_pool_size = 2\n"
+        )
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([program, str(settings)], **as_unprivileged(folder), **quiet)
+        deadline = time.monotonic() + 30
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+def as_unprivileged(folder: Path) -> dict[str, Any]:
+    """How to start a program that refuses root, which may write into `folder`."""
+    if os.geteuid() != 0:
+        return {}
+    user = next((name for name in ("postgres", "nobody") if _exists(name)), None)
+    if user is None:
+        pytest.skip("PostgreSQL refuses root, and there is no unprivileged user to run it as")
+    subprocess.run(["chown", "-R", user, str(folder)], check=True)
+    return {"user": user}
 
 
 def _lasting_port() -> int:
@@ -103,11 +146,15 @@ def let_others_in(folder: Path) -> None:
             each.chmod(mode | 0o055)
 
 
-def _binary(name: str) -> str:
-    folders = [os.environ["PATH"], *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)]
+def _binary(name: str, package: str = "postgresql") -> str:
+    folders = [
+        os.environ["PATH"],
+        "/usr/sbin",
+        *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
+    ]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
-        pytest.skip(f"no {name} here; Debian's package postgresql has it")
+        pytest.skip(f"no {name} here; Debian's package {package} has it")
     return found
 
 
