@@ -53,6 +53,8 @@ def _describe(options: Namespace) -> int:
     if found.label is not None:
         how = " (a guess: give --label if it is another)" if found.guessed else ""
         print_line(f"label: {found.label}{how}; a class with more than {found.frequent_above} rows counts as frequent")
+        if found.frequent_above is not None and all(size <= found.frequent_above for _, size in found.classes):
+            print_line("no class is larger than the others, so there is no balance between frequent and rare ones")
         largest = [{"class": name, "rows": size} for name, size in found.classes[:_SHOWN_CLASSES]]
         more = len(found.classes) - len(largest)
         print_table(

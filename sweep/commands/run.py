@@ -55,10 +55,15 @@ def run(options: Namespace) -> int:
 
 def say_where_next(home: str, name: str) -> None:
     suffix, prefix = home_option(home), command_prefix()
+    lines = {
+        f"report {name}": "tables and figures in one HTML file",
+        f"ui {name}": "compare the runs in MLflow",
+        "run my.yaml": "a sweep of your own; the README explains the file",
+    }
+    width = max(map(len, lines)) + len(suffix)
     say("Where to look next:")
-    say(f"  {prefix}sweep report {name}{suffix}    tables and figures in one HTML file")
-    say(f"  {prefix}sweep ui {name}{suffix}        compare the runs in MLflow")
-    say(f"  {prefix}sweep run my.yaml{suffix}      a sweep of your own; the README explains the file")
+    for command, what in lines.items():
+        say(f"  {prefix}sweep {command + suffix:{width}}  {what}")
 
 
 def command_prefix() -> str:

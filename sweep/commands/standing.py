@@ -7,7 +7,7 @@ from typing import Any
 
 
 def standing(run: Any) -> dict[str, Any]:
-    """Where one sweep stands: tasks by the ledger, fits by its driver's last word."""
+    """Where one sweep stands: what is done by the ledger, what is to come by its driver's last word."""
     done, asked = run.ledger.count(run.name)
     state = run.home.read_state(run.name)
     running = run.home.is_locked() and time.time() - state.get("updated", 0) < 900 and state.get("left", 1) > 0
@@ -19,7 +19,7 @@ def standing(run: Any) -> dict[str, Any]:
         "state": "running" if running else "complete" if complete else "stopped",
         "tasks_done": done,
         "tasks": tasks if not complete else done,
-        "fits_done": state.get("done"),
+        "fits_done": run.ledger.count_fits(run.name),
         "fits": state.get("total"),
         "exact": state.get("exact", True),
         "failed": state.get("failed", 0),

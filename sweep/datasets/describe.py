@@ -128,7 +128,7 @@ def _column(name: str, values: Any) -> Column:
     found = numbers(values)
     n_missing = int(np.count_nonzero(~np.isfinite(found)))
     if n_missing:
-        return Column(name, kind, DROP, f"{n_missing:,} values missing or infinite; fill them to keep it")
+        return Column(name, kind, DROP, f"{n_missing:,} missing or infinite: fill to keep")
     if len(found) > 2 and np.array_equal(found - found[0], np.arange(len(found))):
         return Column(name, kind, DROP, "counts the rows")
     if name == "":

@@ -277,6 +277,11 @@ class Ledger:
         (row,) = self._database.rows(query)
         return int(row["done"]), int(row["asked"])
 
+    def count_fits(self, sweep: str) -> int:
+        """Finished fits of a sweep as the paper counts them: each restart is one."""
+        query = select(func.coalesce(func.sum(fits.c.restarts), 0)).join(members, members.c.key == fits.c.key)
+        return int(self._database.scalar(query.where(members.c.sweep == sweep)))
+
     def artifacts(self, sweep: str | None = None) -> dict[str, Artifact]:
         """Where the arrays of fits are, of one sweep or of all."""
         query = select(fits.c.key, fits.c.artifact, fits.c.artifact_home).where(fits.c.artifact.is_not(None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -276,6 +277,17 @@ def test_compare_states_the_measured_ratio(finished: Path, capsys: pytest.Captur
     assert "4 x as many fits (16 against 4)" in shown["verdict"]
 
 
+def test_status_counts_fits_by_the_ledger_and_not_by_the_drivers_last_word(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path / "home")
+    shutil.copytree(finished / "home", home.folder)
+    home.write_state("tiny", home.read_state("tiny") | {"done": 1})
+    assert main(["status", "tiny", "--home", str(home.folder), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["tasks_done"], row["fits_done"]) == (14, 23)
+
+
 def test_status_and_plan_agree_that_nothing_is_left(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = str(finished / "home")
     assert main(["status", "tiny", "--home", home, "--json"]) == 0
@@ -360,3 +372,11 @@ def test_names_are_never_cut_for_the_sake_of_texts(
         {"name", "digits-imbalanced", "act"} if name == "datasets" else {"method", "mdml-csfn", "pdml-vgf"}
     ) <= first
     assert max(map(len, lines)) <= 80
+
+
+def test_classes_of_equal_size_have_no_balance_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "even.csv").write_text("a,b,label\n" + "".join(f"{k},{k * k},{'xy'[k % 2]}\n" for k in range(20)))
+    assert main(["datasets", str(tmp_path / "even.csv")]) == 0
+    assert "no balance between frequent and rare ones" in capsys.readouterr().out

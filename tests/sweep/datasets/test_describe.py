@@ -49,7 +49,7 @@ def test_columns_classes_and_a_sweep_file_that_works(sep: str, decimal: str, tmp
         "sepal": ("double", "feature", ""),
         "petal": ("double", "feature", ""),
         "colour": ("string", "drop", "not numbers"),
-        "weight": ("int64", "drop", "1 values missing or infinite; fill them to keep it"),
+        "weight": ("int64", "drop", "1 missing or infinite: fill to keep"),
         "site": ("int64", "feature", "constant"),
         "Species": ("string", "label", ""),
     }
