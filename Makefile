@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 QUICK := not slow and not bench and not chaos and not cluster
 
-.PHONY: quickstart reproduce test test-slow test-device gpu-acceptance simulate bench chaos cluster-test lint format wheel clean
+.PHONY: quickstart reproduce test test-slow test-device gpu-acceptance simulate bench chaos cluster-test pictures lint format wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/sweep run quickstart
@@ -65,6 +65,10 @@ bench: $(VENV)/.installed-dev
 # Kills of workers, nodes and drivers while sweeps run; CHAOS_KILLS=200 make chaos for more drivers, CHAOS_SEED to repeat.
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m chaos -s
+
+# The pictures of README and docs, photographed from a report of docs/examples.
+pictures: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.pictures
 
 cluster-test: $(VENV)/.installed-dev
 	$(PIP) install --constraint constraints.txt --editable '.[dev,clusters]'

@@ -29,8 +29,10 @@ def run(options: Namespace) -> int:
     found = collect(home, open_home(home, say))
     if options.json:
         print_json([vars(each) for each in found])
-    else:
+    elif found:
         print_table([vars(each) for each in found], title="not referred to")
+    else:
+        say("nothing to remove: a sweep refers to every fit and file")
     if options.delete and found:
         with home.lock():
             freed = remove(home, open_ledger(home.ledger_setting, home, say))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from dashboards.report import write_report
 from sweep.store.home import Home
 from sweep.store.ledger import Ledger
+from tests.dashboards.chromium import chromium
 from tests.dashboards.test_report import FIGURES
 
 pytestmark = pytest.mark.browser
@@ -29,28 +29,7 @@ MLFLOWS_OWN = re.compile(r"users/current|Error: <(g|path|rect)> attribute (trans
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A Chromium that logs its console and every request."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no Chromium here: install Debian's chromium and chromium-driver")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is in the dev extra")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-sync",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--enable-unsafe-swiftshader",
-        f"--user-data-dir={profile}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    found = chromium(tmp_path_factory.mktemp("profile"))
     yield found
     found.quit()
 
