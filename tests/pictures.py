@@ -6,20 +6,23 @@ Runs docs/examples/grid.yaml and path.yaml in a home of their own, writes the re
 from __future__ import annotations
 
 import base64
+import io
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from tests.conftest import ROOT
 from tests.dashboards.chromium import chromium
 
-WIDTH = 1096
+WIDTH = 1180
 # Picture: the heading it begins with, and the one that it ends before. The first begins at the top of the page.
 PICTURES = {
     "report-summary": ("path", "Score of every method"),
-    "report-path": ("Score over the whole path of gamma", "Non-convex regularizers at the convex solution"),
+    "report-path": ("Score over the whole path of gamma", "Projection vectors over gamma"),
     "report-charts": ("Non-convex regularizers at the convex solution", "Convergence and restarts"),
 }
 
@@ -44,15 +47,16 @@ def main() -> None:
         subprocess.run([*sweep, "report", "path", "--home", str(home), "--output", str(report)], check=True)
         browser = chromium(Path(folder, "profile"))
         try:
-            size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             browser.get(report.as_uri())
+            for height in (900, browser.execute_script("return document.documentElement.scrollHeight")):
+                size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
+                browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             for name, (first, last) in PICTURES.items():
                 top, bottom = heading_at(browser, first) - 16, heading_at(browser, last) - 8
                 clip = {"x": 0, "y": max(0.0, top), "width": WIDTH, "height": bottom - max(0.0, top), "scale": 1}
-                shot = {"format": "png", "clip": clip, "captureBeyondViewport": True}
-                picture = browser.execute_cdp_cmd("Page.captureScreenshot", shot)["data"]
-                (ROOT / f"docs/images/{name}.png").write_bytes(base64.b64decode(picture))
+                shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
+                picture = Image.open(io.BytesIO(base64.b64decode(shot["data"])))
+                picture.convert("RGB").quantize(64).save(ROOT / f"docs/images/{name}.png", optimize=True)
         finally:
             browser.quit()
 

@@ -59,13 +59,22 @@ def found(name: str, X: Any, y: np.ndarray) -> Found:
     return Found(distances, retrieval_scores(Z, y), objective, bound)
 
 
-def agree(one: Found, other: Found) -> bool:
+def agree(one: Found, other: Found, slack: float = 1e-3) -> bool:
     """Whether neither fit's bound forbids the other's objective; without bounds, whether the metrics are alike."""
     if one.bound is not None and other.bound is not None:
         assert one.objective is not None
         assert other.objective is not None
         return one.bound <= other.objective and other.bound <= one.objective
-    return apart(one, other) <= 1e-3
+    return apart(one, other) <= slack
+
+
+def rounding(name: str, X: np.ndarray, y: np.ndarray, expected: Found) -> float:
+    """How far NumPy's own distances move when the data change by what single precision rounds away.
+
+    A non-convex fit that ends at its last step, or in a flat valley, is not determined more closely than that.
+    """
+    rngs = map(np.random.default_rng, range(3))
+    return max(apart(expected, found(name, X * (1 + 1e-7 * rng.standard_normal(X.shape)), y)) for rng in rngs)
 
 
 def apart(one: Found, other: Found) -> float:
@@ -78,9 +87,11 @@ def main(library: str, name: str) -> int:
     began = time.process_time()
     here = found(name, moved(X, library), y)
     seconds, scores = time.process_time() - began, (expected.scores["auc_all"], here.scores["auc_all"])
-    fine, off = agree(expected, here), apart(expected, here)
+    own, off = 0.0 if expected.bound is not None else rounding(name, X, y, expected), apart(expected, here)
+    fine = agree(expected, here, slack=max(1e-3, 3 * own))
     print(
-        f"{'ok' if fine else 'FAIL'}: {name} on {library}, {seconds:.1f} s of CPU time, distances off by {off:.1e}, "
+        f"{'ok' if fine else 'FAIL'}: {name} on {library}, {seconds:.1f} s of CPU time, distances off by {off:.1e} "
+        f"(on NumPy by {own:.1e} for data rounded differently), "
         f"auc {scores[0]:.4f} on NumPy, {scores[1]:.4f} there"
     )
     return int(not fine)
