@@ -7,7 +7,7 @@ from typing import Any
 
 from sweep import exits
 from sweep.commands.options import add_command, add_home, add_json, say
-from sweep.commands.printing import print_json, print_table
+from sweep.commands.printing import print_json, print_line, print_table
 
 
 def register(commands: Any) -> None:
@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
     elif found:
         print_table([vars(each) for each in found], title="not referred to")
     else:
-        say("nothing to remove: a sweep refers to every fit and file")
+        print_line("nothing to remove: a sweep refers to every fit and file")
     if options.delete and found:
         with home.lock():
             freed = remove(home, open_ledger(home.ledger_setting, home, say))

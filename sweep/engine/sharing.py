@@ -34,15 +34,23 @@ class Neighbours:
         entry = {"at": time.time(), "taken": dict(taken)}
         _internal_kv_put(self._key, json.dumps(entry).encode(), overwrite=True, namespace=_NAMESPACE)
         keys = [key for key in _internal_kv_list(b"", namespace=_NAMESPACE) if key != self._key]
-        found = [_internal_kv_get(key, namespace=_NAMESPACE) for key in keys]
-        entries = [json.loads(value) for value in found if value]  # it may have left between the two calls
-        return [each["taken"] for each in entries if time.time() - each["at"] < _GONE_SECONDS]
+        found = (_taken(_internal_kv_get(key, namespace=_NAMESPACE)) for key in keys)
+        return [taken for taken in found if taken is not None]
 
     def leave(self) -> None:
         from ray.experimental.internal_kv import _internal_kv_del
 
         with contextlib.suppress(Exception):  # a cluster that is gone has nobody left to tell
             _internal_kv_del(self._key, namespace=_NAMESPACE)
+
+
+def _taken(entry: bytes | None) -> dict[str, float] | None:
+    """What a driver takes, unless it is gone, or of a version that says it otherwise."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+        said = json.loads(entry or b"{}")
+        if time.time() - said["at"] < _GONE_SECONDS:
+            return {str(resource): float(amount) for resource, amount in said["taken"].items()}
+    return None
 
 
 def whole(share: float) -> int:

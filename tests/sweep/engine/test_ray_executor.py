@@ -14,7 +14,7 @@ import pytest
 
 from sweep.engine.executors import Job
 from sweep.engine.ray_executor import RayExecutor
-from sweep.engine.sharing import Neighbours, fair_share, whole
+from sweep.engine.sharing import Neighbours, _taken, fair_share, whole
 from sweep.fits import FitOutcome, FitRecord, FitSpec, Help, Place, Scores, Seconds, Solved, SplitData
 from tests.sweep.studies.playing import template
 
@@ -109,6 +109,14 @@ def test_a_driver_leaves_its_share_to_another_and_takes_it_back(cluster: Any, mo
         assert executor.room("") == alone
     finally:
         executor.close()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [None, b"", b"no json", b"[]", b'{"at": 9e99}', b'{"at": 0, "taken": {"GPU": 1}}', b'{"at": 9e99, "taken": 3}'],
+)
+def test_what_cannot_be_read_or_is_old_counts_for_nothing(entry: bytes | None) -> None:
+    assert _taken(entry) is None
 
 
 @pytest.mark.parametrize(
