@@ -114,7 +114,7 @@ def _mdml(
         algorithms={"certified": "certified", "paper": "paper"},
         certificate=certificate,
         reference=reference,
-        **{"version": 6 if more.get("path") else 5} | more,
+        **{"version": 7 if more.get("path") else 5} | more,
     )
 
 

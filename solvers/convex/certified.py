@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from solvers.backend import Array, Backend
 from solvers.convex.certificate import Bound, decomposition_error, objective_rounding, proven_bound
-from solvers.convex.dual import DualPoint, Solution, SpectralProblem, relative_gap
+from solvers.convex.dual import DualPoint, Solution, SpectralProblem, gap_scale, relative_gap
 from solvers.convex.levels import Levels
 from solvers.convex.normal import NormalProblem, normalize
 from solvers.convex.primal import BestMetric, Parts
@@ -68,6 +68,17 @@ class State:
         return self.best.value - self.dual.value
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A metric and its objective in double precision; eigenvalues rise."""
+
+    objective: float
+    loss: float
+    M: Array
+    values: Array
+    vectors: Array
+
+
 class Newton:
     """One fit."""
 
@@ -83,7 +94,8 @@ class Newton:
         self.began = time.perf_counter()
 
     def run(self, start: DualPoint | Array | None) -> Solution:
-        """The iteration, then the measurement; again from there in double precision if single was not enough."""
+        """The iteration, then the measurement; if single precision was not enough, again in double from the best point,
+        then from the last."""
         point = self._first(start)
         most_sigma = 2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else 0.0
         point = self._descend(point, most_sigma)
@@ -92,8 +104,11 @@ class Newton:
             point = self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S)
             point = self._descend(point, 0.0)
         solution = self._finish()
-        while not solution.converged and self.single and not self._spent():
-            point = self._descend(self._use_double(point), 0.0)
+        for again in (self.state.dual, point) if self.single else ():
+            if solution.converged or self._spent():
+                break
+            assert again is not None
+            self._descend(self._use_double(again), 0.0)
             solution = self._finish()
         return solution
 
@@ -130,10 +145,11 @@ class Newton:
     def _record(self, point: DualPoint, metric: LevelMetric) -> None:
         """Take what a dual point and its metric give."""
         state, p = self.state, self.p
-        both = ((metric.kept, metric.kept_distances), (metric.x, metric.distances))
-        measured = [(x, state.best.measure(point.g, point.alpha, x, distances)) for x, distances in both]
-        x, parts = min(measured, key=lambda each: state.best.objective(state.best.multiple(*each)[1]))
-        own = state.best.offer(parts, point.U, x)
+        metrics = [(metric.kept, metric.kept_distances)]
+        if metric.kept is not metric.x:
+            metrics.append((metric.x, metric.distances))
+        measured = [(x, state.best.measure(point.g, point.alpha, x, distances)) for x, distances in metrics]
+        x, own = state.best.offer(point.U, measured)
         if state.dual is None or point.value > state.dual.value:
             state.dual, state.own = point, (x, own)
         state.history.append(
@@ -141,18 +157,18 @@ class Newton:
                 "n_eigh": p.n_eigh,
                 "seconds": time.perf_counter() - self.began,
                 "objective": self.normal.margin * state.best.value,
-                "gap": self._relative(state.best.value, state.dual.value),
+                "gap": state.gap / self._scale(),
             }
         )
 
-    def _relative(self, objective: float, bound: float) -> float:
-        return relative_gap(objective, bound, self.p.margin)
+    def _scale(self) -> float:
+        """What the gap of the best metric is relative to."""
+        best = self.state.best
+        return gap_scale(best.value, best.loss_value, self.p.margin)
 
     def _reached(self) -> bool:
         """Whether the gap is closed, as far as the loop's precision can tell."""
-        assert self.state.dual is not None
-        gap = self._relative(self.state.best.value, self.state.dual.value)
-        return gap <= (0.9 * self.tol if self.single else self.tol)
+        return self.state.gap <= (0.9 * self.tol if self.single else self.tol) * self._scale()
 
     def _feasible(self, point: DualPoint) -> bool:
         """Whether G has a metric at gamma."""
@@ -226,23 +242,23 @@ class Newton:
         assert state.dual is not None
         dual, bound = self._proven(state.dual)
         found = None
-        if state.own is not None and self._relative(state.own[1], bound.value) <= self.tol:
+        if state.own is not None and state.own[1] - bound.value <= self.tol * self._scale():
             found = self._own_metric(state.dual, state.own[0])  # decomposed already
-        if found is None or self._relative(found[0], bound.value) > self.tol:
+        if found is None or self._gap(found, bound) > self.tol:
             values, vectors = p.eigh(state.best.mixture.dense(xp=xp))
             mixed = self._measured(xp.clip(values, 0.0, None), vectors)
-            found = mixed if found is None or mixed[0] < found[0] else found
-        objective, M, values, vectors = found
-        rounding = bound.rounding + objective_rounding(p, normal.problem, M, values)
-        gap = self._relative(objective, bound.value)
+            found = mixed if found is None or mixed.objective < found.objective else found
+        rounding = bound.rounding + objective_rounding(p, normal.problem, found.M, found.values)
+        gap = self._gap(found, bound)
         converged = gap <= self.tol
         scale = normal.margin
-        state.history[-1] |= {"n_eigh": p.n_eigh, "objective": scale * objective, "gap": gap}
+        state.history[-1] |= {"n_eigh": p.n_eigh, "objective": scale * found.objective, "gap": gap}
         return Solution(
-            M=normal.unit * M,
-            eigenvalues=normal.unit * values,
-            eigenvectors=vectors,
-            objective=scale * objective,
+            M=normal.unit * found.M,
+            eigenvalues=normal.unit * found.values,
+            eigenvectors=found.vectors,
+            objective=scale * found.objective,
+            loss=scale * found.loss,
             dual_objective=scale * bound.value,
             n_iter=len(state.history),
             n_eigh=p.n_eigh,
@@ -252,31 +268,31 @@ class Newton:
             start=replace(dual, gamma=scale * p.gamma),
             curve=bound.curve,
             gradient_unit=normal.margin / normal.unit,
-            reason="" if converged else self._reason(rounding, objective),
+            reason="" if converged else self._reason(rounding / gap_scale(found.objective, found.loss, p.margin)),
         )
+
+    def _gap(self, found: Measured, bound: Bound) -> float:
+        return relative_gap(found.objective, bound.value, found.loss, self.p.margin)
 
     def _proven(self, dual: DualPoint) -> tuple[DualPoint, Bound]:
         """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more."""
         p = self.p
         G = p.gradient(dual.alpha)
         known = proven_bound(p, self.normal, dual.alpha, G, dual.g, dual.U, dual.part)
-        scale = max(abs(self.state.best.value), 0.01 * p.margin)
-        if known.rounding > TUNING.reuse * self.tol * scale:
+        if known.rounding > TUNING.reuse * self.tol * self._scale():
             fresh = p.point(dual.alpha, G)
             bound = proven_bound(p, self.normal, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
             if bound.value > known.value:
                 return fresh, bound
         return replace(dual, G=G), known
 
-    def _reason(self, rounding: float, objective: float) -> str:
-        if rounding > 0.5 * self.tol * max(abs(objective), 0.01):
-            return (
-                f"rounding alone leaves {self._relative(rounding, 0.0):.1g} unproven: features differ too much in scale"
-            )
+    def _reason(self, rounding: float) -> str:
+        if rounding > 0.5 * self.tol:
+            return f"rounding alone leaves {rounding:.1g} unproven: features differ too much in scale"
         return self.state.reason
 
-    def _own_metric(self, dual: DualPoint, x: Array) -> tuple[float, Array, Array, Array]:
-        """F, M and its eigenpairs (ascending) for the best multiple of U diag(x) U'."""
+    def _own_metric(self, dual: DualPoint, x: Array) -> Measured:
+        """The best multiple of U diag(x) U'."""
         p, xp = self.p, self.xp
         values, vectors = xp.flip(x), xp.flip(dual.U, axis=1)
         factor = p.factor(values, vectors)
@@ -284,8 +300,8 @@ class Newton:
         scale, _ = self.state.best.multiple(values, Parts(float(xp.sum(p.C_S * M)), distances, 0.0))
         return self._measured(scale * values, vectors)
 
-    def _measured(self, values: Array, vectors: Array) -> tuple[float, Array, Array, Array]:
-        """F, M = V diag(values) V' and these; F is charged for what V lacks of being orthogonal."""
+    def _measured(self, values: Array, vectors: Array) -> Measured:
+        """M = V diag(values) V'; F is charged for what V lacks of being orthogonal."""
         p, xp = self.p, self.xp
         factor = p.factor(values, vectors)
         M = factor @ xp.matrix_transpose(factor)
@@ -293,5 +309,6 @@ class Newton:
         _, share = decomposition_error(M, values, vectors, p=p)
         ends = [p.penalty.value((1 + each) * values, xp=xp) for each in (0.0, share, -min(share, 1.0))]
         more = p.gamma * float(xp.sum(xp.maximum(ends[1], ends[2]))) - p.gamma * float(xp.sum(ends[0]))
-        F = p.objective(M, values, p.distances(factor))
-        return F + max(more, 0.0) if math.isfinite(F) else F, M, values, vectors
+        loss = p.loss(M, p.distances(factor))
+        F = loss + p.regularizer(values)
+        return Measured(F + max(more, 0.0) if math.isfinite(F) else F, loss, M, values, vectors)

@@ -25,7 +25,7 @@ from solvers.regularizers.spectral import Spectral
 # Unit roundoff of double precision, and the roundings of a single term before it is summed up.
 UNIT = 2.0**-53
 PER_TERM = 64
-# F is measured against this share of the margin, its data part at M = 0, where it is itself smaller.
+# A gap is measured against this share of the margin, F's data part at M = 0, where F and its data part are smaller.
 GAP_FLOOR = 0.01
 
 
@@ -58,7 +58,7 @@ class Solution:
     Attributes
     ----------
     M, eigenvalues, eigenvectors : the metric.
-    objective, dual_objective : F(M), and a lower bound on F, if there is one.
+    objective, loss, dual_objective : F(M), its data part, and a lower bound on F, if there is one.
     n_iter, n_eigh, history : the course of the fit.
     converged, reason : whether the tolerance was reached; if not, what stood in the way.
     weights : (m,) those that prove the bound, where the solver has them.
@@ -72,6 +72,7 @@ class Solution:
     eigenvalues: Array
     eigenvectors: Array
     objective: float
+    loss: float
     dual_objective: float | None
     n_iter: int
     n_eigh: int
@@ -124,9 +125,23 @@ class DualCurve:
         return rise - total - UNIT * ((self.n_pairs + PER_TERM) * rise + (d + PER_TERM) * size)
 
 
-def relative_gap(objective: float, bound: float, margin: float) -> float:
-    """(F - D) / max(|F|, margin / 100): relative to F itself, or to its data part at M = 0 where F is near zero."""
-    return (objective - bound) / max(abs(objective), GAP_FLOOR * margin)
+def gap_scale(objective: float, loss: float, margin: float) -> float:
+    """What a gap is relative to: |F|, or F's data part f (up to the margin), or a hundredth of the margin: the largest.
+
+    Without its constants Omega may be negative (csfn, cvnd), and F crosses zero where f and gamma Omega cancel, which
+    means nothing. f is never negative.
+    """
+    return max(abs(objective), gap_floor(loss, margin))
+
+
+def gap_floor(loss: float, margin: float) -> float:
+    """The least that a gap is relative to, whatever Omega is."""
+    return max(min(loss, margin), GAP_FLOOR * margin)
+
+
+def relative_gap(objective: float, bound: float, loss: float, margin: float) -> float:
+    """(F - D) / `gap_scale`."""
+    return (objective - bound) / gap_scale(objective, loss, margin)
 
 
 class SpectralProblem:
@@ -179,12 +194,14 @@ class SpectralProblem:
         point = self.point(alpha, self.gradient(alpha))
         return point.g, point.value
 
-    def objective(self, M: Array, values: Array, distances: Array) -> float:
-        """F(M) from M, its eigenvalues and the dissimilar pairs' distances."""
+    def loss(self, M: Array, distances: Array) -> float:
+        """The data part of F(M) from M and the dissimilar pairs' distances."""
         xp = self.xp
-        hinge = xp.mean(xp.clip(self.margin - distances, 0.0, None))
-        penalty = self.gamma * xp.sum(self.penalty.value(values, xp=xp)) if self.gamma > 0 else 0.0
-        return float(xp.sum(self.C_S * M) + hinge + penalty)
+        return float(xp.sum(self.C_S * M) + xp.mean(xp.clip(self.margin - distances, 0.0, None)))
+
+    def regularizer(self, values: Array) -> float:
+        """gamma Omega(M) from the eigenvalues of M."""
+        return self.gamma * float(self.xp.sum(self.penalty.value(values, xp=self.xp))) if self.gamma > 0 else 0.0
 
     def factor(self, values: Array, vectors: Array) -> Array:
         """(D, k) with factor factor' = U diag(values) U'; what is zero costs nothing."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solvers.convex.dual import GAP_FLOOR, DualCurve
+from solvers.convex.dual import DualCurve, gap_floor, relative_gap
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Envelope:
 
     def gap(self, gamma: float) -> float:
         """Relative, as that of a fit."""
-        upper = self.line(gamma).at(gamma)
-        return (upper - self.lower(gamma)) / max(abs(upper), GAP_FLOOR * self.margin)
+        line = self.line(gamma)
+        return relative_gap(line.at(gamma), self.lower(gamma), line.loss, self.margin)
 
     def worst(self, low: float, high: float) -> tuple[float, float]:
         """The largest gap between two proofs' gammas, and where.
@@ -129,7 +129,8 @@ class Envelope:
                     crossing = (other.loss - line.loss) / (line.omega - other.omega)
                     if crossing > gamma and (crossing, other.omega) < (ahead[0], ahead[1].omega):
                         ahead = crossing, other
-            for floor in (-GAP_FLOOR * self.margin, GAP_FLOOR * self.margin):
+            least = gap_floor(line.loss, self.margin)
+            for floor in (-least, least):
                 if line.omega != 0 and gamma < (meets := (floor - line.loss) / line.omega) < min(ahead[0], high):
                     yield meets
             gamma, line = ahead

@@ -83,7 +83,8 @@ class MDML(MetricLearner):
     ----------
     components_ : (k, D), L with L'L = M above `rank_tol`.
     objective_, dual_objective_ : F(M), a certified lower bound.
-    relative_gap_ : their difference over |objective_|, or over margin / 100 where that is larger.
+    relative_gap_ : their difference over max(|objective_|, min(loss_, margin), margin / 100).
+    loss_ : the data part of objective_.
     rank_, exact_rank_ : rows of `components_`; eigenvalues of M that are not zero.
     n_iter_, n_eigh_, converged_, history_ : the course of the fit.
     dual_weights_ : (n_pairs,) weights that prove the bound, None where the solver has none; a start for
@@ -211,13 +212,13 @@ class MDML(MetricLearner):
         self.dual_matrix_ = None if solution.matrix is None else to_numpy(solution.matrix)
         spectrum = to_numpy(solution.eigenvalues)
         self.exact_rank_ = int(np.sum(spectrum > spectrum.size * np.finfo(np.float64).eps * spectrum.max()))
-        self.objective_, self.dual_objective_ = solution.objective, solution.dual_objective
+        self.objective_, self.loss_, self.dual_objective_ = solution.objective, solution.loss, solution.dual_objective
         self.n_iter_, self.n_eigh_, self.history_ = solution.n_iter, solution.n_eigh, solution.history
         self.n_similar_, self.n_dissimilar_ = n_similar, n_dissimilar
         self.converged_, self.relative_gap_ = solution.converged, None
         if solution.dual_objective is None:
             return
-        self.relative_gap_ = relative_gap(solution.objective, solution.dual_objective, self.margin)
+        self.relative_gap_ = relative_gap(solution.objective, solution.dual_objective, solution.loss, self.margin)
         reason = solution.reason or "raise max_iter or tol"
         if self.relative_gap_ < -_ROUNDING:
             self.converged_, reason = False, "the bound lies above the objective, which is a defect; please report it"

@@ -189,12 +189,12 @@ class _Run:
             if iteration % _CHECK_EVERY and iteration != max_iter:
                 continue
             apart, infeasible, smoothing = self._check(current)
-            gap = relative_gap(self.value, self.bound, self.problem.margin)
+            gap = self._gap(self.bound)
             spent = self.n_eigh + self.dual.n_eigh + current.n_eigh
             seconds = time.perf_counter() - self.began
             self.history.append({"n_eigh": spent, "seconds": seconds, "objective": self.value, "gap": gap})
             if gap <= target:
-                if relative_gap(self.value, self._prove().value, self.problem.margin) <= tol:
+                if self._gap(self._prove().value) <= tol:
                     break
                 target /= 2
                 if target < tol / 2**_PROOFS:
@@ -204,6 +204,9 @@ class _Run:
                 self._recentre(current, *smoothing, sharper=apart <= _NEARLY * sum(smoothing))
                 since = 0
         return self._solution(self._prove(), tol, reason)
+
+    def _gap(self, bound: float) -> float:
+        return relative_gap(self.value, bound, self.value, self.problem.margin)  # Omega is not negative
 
     def _check(self, current: Iterate) -> tuple[float, float, tuple[float, float]]:
         """Update the best metric and bound.
@@ -255,8 +258,8 @@ class _Run:
         L = self.best.L @ xp.matrix_transpose(self.coordinates.R)
         M = xp.matrix_transpose(L) @ L
         hinge = xp.mean(xp.clip(problem.margin - problem.dissimilar.distances(L), 0.0, None))
-        value = float(xp.sum(problem.similar_scatter * M) + hinge)
-        value += self.gamma * float(xp.linalg.trace(M) if self.norm is None else self.norm.value(M, xp=xp))
+        loss = float(xp.sum(problem.similar_scatter * M) + hinge)
+        value = loss + self.gamma * float(xp.linalg.trace(M) if self.norm is None else self.norm.value(M, xp=xp))
         values, vectors = self._eigh(M)
         # M has the rank of its factor; what else the decomposition shows is rounding.
         rank = int(to_numpy(xp.astype(xp.sum(L * L, axis=1) > 0, xp.int64)).sum())
@@ -267,10 +270,11 @@ class _Run:
             eigenvalues=values,
             eigenvectors=vectors,
             objective=value,
+            loss=loss,
             dual_objective=proof.value,
             n_iter=self.method.current.n_iter,
             n_eigh=self.n_eigh + self.dual.n_eigh + self.method.current.n_eigh,
-            converged=relative_gap(value, proof.value, problem.margin) <= tol,
+            converged=relative_gap(value, proof.value, loss, problem.margin) <= tol,
             history=self.history,
             weights=proof.weights,
             matrix=proof.matrix,
@@ -287,6 +291,7 @@ def _zero(problem: PairProblem, norm: EntryNorm | None, dual: DualCone, backend:
         eigenvalues=xp.linalg.diagonal(M),
         eigenvectors=dual.identity,
         objective=problem.margin,
+        loss=problem.margin,
         dual_objective=problem.margin,
         n_iter=0,
         n_eigh=dual.n_eigh,

@@ -109,6 +109,7 @@ class MDMLPath(BaseEstimator):
             eigenvalues=values,
             eigenvectors=vectors,
             objective=line.at(gamma),
+            loss=line.loss,
             dual_objective=self._envelope.lower(gamma),
             n_iter=0,
             n_eigh=0,
@@ -247,7 +248,7 @@ class _Follower:
         ratio = TUNING.first_ratio
         while above > low and not self._spent():
             reach = self._reach(above, low)
-            below = min(above / ratio, reach * reach / above)
+            below = min(above / ratio, max(reach * reach / above, reach / TUNING.most_reach))
             below = low if below < 1.3 * low else below
             if reach > low:
                 self._solve(below)
@@ -308,12 +309,7 @@ class _Follower:
 
     def _solve(self, gamma: float) -> None:
         """A knot: its fit, its bound, and the lines of all metrics that its decomposition gives."""
-        start = None
-        if self.knots:
-            nearest = min(
-                (knot for knot, kept in self.knots.items() if kept is not None), key=lambda k: abs(math.log(k / gamma))
-            )
-            start = self.knots[nearest]
+        start = self._start(gamma)
         self.model.gamma, self.model.tol = gamma, TUNING.knot_tol * self.path.tol
         self.model.max_iter = max(1, self.path.max_iter - self.n_eigh) if self._newton else None
         solution = self.solver.solve(self.problem, self.penalty, gamma, self.model, start, self.backend)
@@ -332,9 +328,22 @@ class _Follower:
         self.solved[gamma] = knot
         self.envelope.add(Proof(gamma, value, knot, part))
         self.envelope.lines += self._lines(solution, gamma)
-        for old in sorted(self.knots, key=lambda k: abs(math.log(k / gamma)))[1:]:
-            self.knots[old] = None  # a decomposition is large: the nearest two are enough
         self.knots[gamma] = solution.start if self._newton else solution.M
+        for old in self.knots.keys() - {min(self.knots), gamma}:
+            self.knots[old] = None  # a decomposition is large: the path goes on from the lowest
+
+    def _start(self, gamma: float) -> DualPoint | Array | None:
+        """Between two knots the blend of their weights, below them the lowest knot's decomposition."""
+        if not self.knots:
+            return None
+        low = min(self.knots)
+        if gamma > low and self._newton:
+            left = max(knot for knot in self.knots if knot < gamma)
+            right = min(knot for knot in self.knots if knot > gamma)
+            share = (gamma - left) / (right - left)
+            weights = (1 - share) * self.solved[left].weights + share * self.solved[right].weights
+            return self.backend.asarray(weights)
+        return self.knots[low]
 
     @property
     def _newton(self) -> bool:
@@ -344,10 +353,7 @@ class _Follower:
         """The fit's own metric, and those that the eigenvectors of G give at gammas nearby."""
         xp, problem = self.backend.xp, self.problem
         p = SpectralProblem(problem, self.penalty, gamma, self.backend)
-        M, values, vectors = solution.M, solution.eigenvalues, solution.eigenvectors
-        distances = p.distances(p.factor(values, vectors))
-        hinge = float(xp.mean(xp.clip(problem.margin - distances, 0.0, None)))
-        loss = float(xp.sum(p.C_S * M)) + hinge
+        values, vectors, loss = solution.eigenvalues, solution.eigenvectors, solution.loss
         kept = xp.nonzero(values > 0)[0]
         if kept.shape[0] == 0:  # M = 0 still has a shape
             kept = self.backend.indices([values.shape[0] - 1])

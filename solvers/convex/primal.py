@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from solvers.backend import Array, Namespace
@@ -59,7 +60,7 @@ class BestMetric:
         self.line_steps = TUNING.tight_line_steps if tight else TUNING.line_steps
         self.parts: Parts | None = None
         self.mixture = Mixture()
-        self.value = math.inf
+        self.value = self.loss_value = math.inf
 
     def measure(self, g: Array, alpha: Array, x: Array, distances: Array) -> Parts:
         """Parts of U diag(x) U', from the distances of pairs with the weights alpha."""
@@ -68,27 +69,33 @@ class BestMetric:
         similar = float(xp.sum(g * x)) + float(xp.mean(alpha * distances))
         return Parts(similar, distances, p.gamma * float(xp.sum(p.penalty.value(x, xp=xp))))
 
+    def loss(self, parts: Parts) -> float:
+        """The data part of F."""
+        xp = self.xp
+        return parts.similar + float(xp.mean(xp.clip(self.p.margin - parts.distances, 0.0, None)))
+
     def objective(self, parts: Parts) -> float:
         """F."""
-        xp = self.xp
-        hinge = xp.mean(xp.clip(self.p.margin - parts.distances, 0.0, None))
-        return parts.similar + float(hinge) + parts.penalty
+        return self.loss(parts) + parts.penalty
 
-    def offer(self, parts: Parts, U: Array, x: Array) -> float:
-        """Take the best multiple of a metric, then the best point between it and the best so far.
+    def offer(self, U: Array, metrics: Sequence[tuple[Array, Parts]]) -> tuple[Array, float]:
+        """Take the best multiple of one of some metrics U diag(x) U', then the best point from it to the best so far.
 
-        Returns F at the multiple.
+        Returns x of that metric and F at the multiple.
         """
-        scale, candidate = self.multiple(x, parts)
-        own, share, best = self.objective(candidate), 1.0, self.parts
+        multiples = [(x, *self.multiple(x, parts)) for x, parts in metrics]
+        own, k = min((self.objective(candidate), k) for k, (_, _, candidate) in enumerate(multiples))
+        x, scale, candidate = multiples[k]
+        share, best = 1.0, self.parts
         if best is not None:
             inner = golden_section(lambda t: self.objective(best.mixed(candidate, t)), 0.0, 1.0, self.line_steps)
             share = min((0.0, inner, 1.0), key=lambda t: self.objective(best.mixed(candidate, t)))
             candidate = best.mixed(candidate, share)
         if share > 0:
             self.mixture.blend(share, scale, U, x, xp=self.xp)
-            self.parts, self.value = candidate, self.objective(candidate)
-        return own
+            self.parts, self.loss_value = candidate, self.loss(candidate)
+            self.value = self.loss_value + candidate.penalty
+        return x, own
 
     def multiple(self, x: Array, parts: Parts) -> tuple[float, Parts]:
         """The scale at which the metric with eigenvalues x has the least F, and its parts there."""

@@ -65,9 +65,8 @@ def solve_published(
         seconds += time.perf_counter() - began
         if step % every == 0 or step == max_iter:  # measured outside the clock: the method does not need it
             distances = p.distances(p.factor(values, vectors))
-            objective = p.objective(M, values, distances)
-            if not spectral:
-                objective += gamma * float(penalty.value(M, xp=xp))
+            loss = p.loss(M, distances)
+            objective = loss + (p.regularizer(values) if spectral else gamma * float(penalty.value(M, xp=xp)))
             history.append({"n_eigh": p.n_eigh, "seconds": seconds, "objective": objective})
     n_eigh, dual = p.n_eigh, None
     if spectral and gamma > 0:
@@ -76,8 +75,8 @@ def solve_published(
     elif drop == 0:
         alpha = xp.astype(distances < problem.margin, backend.dtype)
         dual = DualCone(problem, 0.0, backend).prove(alpha, None).value if spectral else 0.0
-    converged = dual is not None and relative_gap(objective, dual, problem.margin) <= tol
-    return Solution(M, values, vectors, objective, dual, max_iter, n_eigh, converged, history)
+    converged = dual is not None and relative_gap(objective, dual, loss, problem.margin) <= tol
+    return Solution(M, values, vectors, objective, loss, dual, max_iter, n_eigh, converged, history)
 
 
 def _shrink(penalty: Any, values: Array, gamma: float, *, xp: Any) -> Array:

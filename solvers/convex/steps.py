@@ -15,7 +15,14 @@ from typing import Any
 
 from solvers.backend import Array
 from solvers.convex.boxmodel import maximize_model, spread
-from solvers.convex.curvature import divided_differences, largest_eigenvalue, pair_model, promised, step_length
+from solvers.convex.curvature import (
+    PairModel,
+    divided_differences,
+    largest_eigenvalue,
+    pair_model,
+    promised,
+    step_length,
+)
 from solvers.convex.dual import DualPoint, SpectralProblem
 from solvers.convex.levels import Level
 from solvers.convex.primal import BestMetric
@@ -107,7 +114,10 @@ class StepMaker:
         ]
         k = values.index(min(values))
         level, x = levels[k], found[k]
-        target = aim(level, gaps[k], level.excess(x, p.gamma, xp=xp))
+        excess = level.excess(x, p.gamma, xp=xp)
+        if point.part < 1:  # only a part of the weights proves anything: F - D is more than the level explains
+            excess = max(excess, values[k] - 2 * gaps[k] - point.value)
+        target = aim(level, gaps[k], excess)
         slopes, growth, predicted = level.towards(target, g, x, xp=xp)
         kept = x
         if level.mu > 0:
@@ -120,11 +130,9 @@ class StepMaker:
         p, xp = self.p, self.xp
         near = metric.XU.shape[1]
         T = divided_differences(metric.slopes[:near], metric.x[:near], metric.growth[:near], xp=xp)
-        T = xp.astype(T, self.kind)
-        change, slope = self._proposal(point, metric, T, smoothing, gap)
-        direction = self._direction(change)
-        U = xp.astype(point.U[:, :near], self.kind)
-        rotated = xp.matrix_transpose(U) @ (direction @ U)
+        T, U = xp.astype(T, self.kind), xp.astype(point.U[:, :near], self.kind)
+        change, direction, rotated = self._maximum(point, metric, T, U, smoothing, gap)
+        slope = float(xp.mean((p.margin - metric.predicted - smoothing * point.alpha) * change))
         bend = float(xp.sum(T * rotated * rotated)) + smoothing * float(xp.mean(change * change))
         most = min(1.0, max(slope, 0.0) / max(bend, 1e-300))
         share = 0.0
@@ -138,16 +146,44 @@ class StepMaker:
             share = step_length(promise, most)
         return Step(change, xp.astype(direction, p.backend.dtype), slope, share)
 
-    def _proposal(
-        self, point: DualPoint, metric: LevelMetric, T: Array, smoothing: float, gap: float
-    ) -> tuple[Array, float]:
-        """Change of alpha that maximises the quadratic model of the smoothed dual, and its slope."""
-        p, xp, alpha, distances = self.p, self.xp, point.alpha, metric.predicted
+    def _maximum(
+        self, point: DualPoint, metric: LevelMetric, T: Array, U: Array, smoothing: float, gap: float
+    ) -> tuple[Array, Array, Array]:
+        """Change of alpha about where the quadratic model of the smoothed dual is highest, that of G, and U' that U.
+
+        The pair model of many coordinates is not exact, but the exact one along a single change costs two products: the
+        best point on the way is taken, and the pair model asked again from there while that still gains.
+        """
+        p, xp = self.p, self.xp
+        model, pairs = pair_model(p.pairs, metric.XU, T / len(p.pairs)), p.pairs.of(metric.XU)
+        alpha, distances, total = point.alpha, metric.predicted, 0.0
+        direction, rotated = xp.astype(xp.zeros_like(point.G), self.kind), xp.zeros_like(T)
+        for _ in range(TUNING.proposals):
+            change = self._proposal(model, alpha, distances, smoothing, gap)
+            if change is None:
+                break
+            turn = self._direction(change)
+            turned = xp.matrix_transpose(U) @ (turn @ U)
+            if model.rest is None:  # exact: the caller finds the best point on the way
+                return change, turn, turned
+            slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))
+            bend = float(xp.sum(T * turned * turned)) + smoothing * float(xp.mean(change * change))
+            length = min(1.0, slope / max(bend, 1e-300))
+            alpha, direction, rotated = alpha + length * change, direction + length * turn, rotated + length * turned
+            gain = length * slope - length * length * bend / 2
+            total += gain
+            if gain < TUNING.proposed * total:
+                break
+            distances = metric.predicted - xp.astype(pairs.products(metric.XU @ (T * rotated)), alpha.dtype)
+        return alpha - point.alpha, direction, rotated
+
+    def _proposal(self, whole: PairModel, alpha: Array, distances: Array, smoothing: float, gap: float) -> Array | None:
+        """Change of alpha that maximises the quadratic model of the smoothed dual; None if it finds nothing to gain."""
+        p, xp = self.p, self.xp
         target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
         # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
         reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
         settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= TUNING.settled)
-        whole = pair_model(p.pairs, metric.XU, T / len(p.pairs))
         for fixed in (settled, xp.zeros_like(settled)):
             chosen = xp.nonzero(~fixed)[0]
             moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
@@ -166,8 +202,9 @@ class StepMaker:
             change = moved + spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
             slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))
             if slope > 0:
-                break  # else settling the far pairs overshot: near the dual's limit it bends sharply
-        return change, slope
+                return change
+            # Settling the far pairs overshot: near the dual's limit it bends sharply.
+        return None
 
     def _direction(self, change: Array) -> Array:
         """Change of G that a change of alpha makes."""
