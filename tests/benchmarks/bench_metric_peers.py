@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from tests.benchmarks.conftest import print_table
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(7200)]
 RUNS = int(os.environ.get("BENCH_RUNS", "5"))
-DATASETS = os.environ.get("BENCH_DATASETS", "wine cancer digits").split()
-LOADERS = {"wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}
+DATASETS = os.environ.get("BENCH_DATASETS", "iris wine cancer digits").split()
+LOADERS = {"iris": load_iris, "wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}
 METHODS: list[Any] = [
     "euc",
     {"name": "metric-learn LMNN", "estimator": "metric_peers:LMNN", "tune": {"n_neighbors": [1, 3, 5]}},
