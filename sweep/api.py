@@ -456,7 +456,7 @@ def look_ahead(source: Source, home: Home, workers: Sequence[int] | None = None)
 
     kinds = works(made.studies, made.cards)
     standings = [standing(study, known) for study in made.studies]
-    costs = Costs(ledger.records_of(made.cards) if ledger is not None else ())
+    costs = Costs(ledger.all_records() if ledger is not None else ())
     predicted = forecast(standings, costs, workers or [os.cpu_count() or 1]) if costs.known else None
     return Planned(made, standings, predicted, kinds, known_devices(home, source.spec.name))
 

@@ -252,9 +252,9 @@ class Ledger:
         """The same of one fit, if it is there and intact."""
         return next((glance_of(row, score) for row in self._intact(select(fits).where(fits.c.key == key))), None)
 
-    def records_of(self, datasets: Iterable[str]) -> Iterator[tuple[FitSpec, FitRecord]]:
-        """All finished fits on these datasets, of whatever sweep."""
-        return self._read(select(fits).where(fits.c.dataset.in_(list(datasets))))
+    def all_records(self) -> Iterator[tuple[FitSpec, FitRecord]]:
+        """All finished fits, of whatever sweep."""
+        return self._read(select(fits))
 
     def finished_like(self, template: FitSpec) -> Iterator[tuple[FitSpec, FitRecord]]:
         """Finished tuning fits, of whatever sweep, that differ from `template` in trial and fold only."""

@@ -1,8 +1,9 @@
 """How long a sweep will take: what its fits should cost, and the schedule simulated.
 
 Seconds of a fit are predicted, per dataset and method, from those that are known: linear in the logarithms of gamma,
-rank and seconds, corrected by the nearest known setting. A method of which nothing is known is taken for the mean of
-the others of its family, with a wider interval.
+rank and seconds, corrected by the nearest known setting. A method that is known on other datasets only costs as much
+more as the methods that are known on both; one of which nothing is known is taken for the (geometric) mean of the
+others of its family. Both have a wider interval.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from sweep.studies.grid import GridStudy
 from sweep.studies.plan import Standing
 
 # Standard deviation of the logarithm of a fit's seconds around the prediction: between known settings of the same
-# method, beyond the largest known one, and from other methods.
-_SPREAD, _BEYOND, _FROM_OTHERS = 0.25, 0.5, 0.9
+# method, beyond the largest known one, from other datasets, and from other methods.
+_SPREAD, _BEYOND, _ELSEWHERE, _FROM_OTHERS = 0.25, 0.5, 0.7, 0.9
 _DRAWS = 200
 _RIDGE = 1e-2
 
@@ -53,6 +54,11 @@ class _Group:
         nearest = int(np.argmin(np.abs(places - at).sum(axis=1)))
         residual = logs[nearest] - (level + (places[nearest] - middle) @ slope)
         return float(math.exp(level + (at - middle) @ slope + residual))
+
+    @property
+    def level(self) -> float:
+        """Mean logarithm of the seconds."""
+        return float(np.mean([math.log(total / count) for total, count in self.seconds.values()]))
 
     def reaches(self, place: tuple[float, float]) -> bool:
         return any(place[1] <= known[1] + 1e-9 for known in self.seconds)
@@ -90,7 +96,7 @@ class Costs:
         """How far off a prediction may be, as a standard deviation of the logarithm."""
         group = self._groups.get(_group(spec))
         if group is None:
-            return _FROM_OTHERS
+            return _ELSEWHERE if self._elsewhere(spec) else _FROM_OTHERS
         return _SPREAD if group.reaches(_place(spec)) else _BEYOND
 
     def seconds_left(self, waiting: Iterable[FitSpec], fits_left: int, workers: int) -> float | None:
@@ -106,6 +112,10 @@ class Costs:
         group = self._groups.get(_group(spec))
         if group is not None:
             return group.predict(_place(spec))
+        if known := self._elsewhere(spec):
+            return _geometric_mean(
+                g.predict(_place(spec)) * self._dearer(spec.dataset, dataset) for dataset, g in known.items()
+            )
         family = known_method(spec.method).family
         dataset, _, *kind = _group(spec)
         near = [
@@ -114,7 +124,25 @@ class Costs:
             if d == dataset and known_method(m).family == family and k == kind
         ]
         groups = near or [g for (d, *_), g in self._groups.items() if d == dataset] or list(self._groups.values())
-        return float(np.mean([g.predict(_place(spec)) for g in groups])) if groups else 0.0
+        return _geometric_mean(g.predict(_place(spec)) for g in groups) if groups else 0.0
+
+    def _elsewhere(self, spec: FitSpec) -> dict[str, _Group]:
+        """The same method on other datasets."""
+        _, *kind = _group(spec)
+        return {d: g for (d, *k), g in self._groups.items() if k == kind}
+
+    def _dearer(self, dataset: str, other: str) -> float:
+        """Seconds on a dataset over those on another, by the methods that are known on both; 1 where none is."""
+        levels: dict[str, dict[Any, float]] = {
+            each: {tuple(kind): g.level for (d, *kind), g in self._groups.items() if d == each}
+            for each in (dataset, other)
+        }
+        both = levels[dataset].keys() & levels[other].keys()
+        return math.exp(sum(levels[dataset][m] - levels[other][m] for m in both) / len(both)) if both else 1.0
+
+
+def _geometric_mean(values: Iterable[float]) -> float:
+    return float(np.exp(np.mean([math.log(value) for value in values])))
 
 
 def _group(spec: FitSpec) -> tuple[Any, ...]:

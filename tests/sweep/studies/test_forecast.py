@@ -179,3 +179,16 @@ def test_a_pilot_runs_the_corners_of_the_grid_on_the_first_fold_of_the_first_spl
     assert pilot.size.tasks == len(fits) == 9
     assert {s.key for s in fits} <= {s.key for s in studies[0].start()}  # they are kept
     assert not math.isnan(Costs().predict(fits[0]))
+
+
+def test_a_method_known_elsewhere_costs_as_much_more_as_what_is_known_on_both() -> None:
+    def at(dataset: str, method: str) -> FitSpec:
+        return replace(fit(0.1), dataset=dataset, method=method)
+
+    seconds = {("small", "pdml-sfn"): 1.0, ("small", "mdml-csfn"): 3.0, ("large", "pdml-sfn"): 10.0}
+    costs = Costs((at(*where), record(at(*where), each)) for where, each in seconds.items())
+    assert costs.predict(at("large", "mdml-csfn")) == pytest.approx(30.0)
+    # Nothing of its own: the mean of its family there, as uncertain as before.
+    assert costs.predict(at("small", "mdml-cvnd")) == pytest.approx(3.0)
+    spreads = [costs.spread(at(*where)) for where in (*seconds, ("large", "mdml-csfn"), ("small", "mdml-cvnd"))]
+    assert spreads[0] == spreads[2] < spreads[3] < spreads[4]
