@@ -94,7 +94,7 @@ class Newton:
         self.began = time.perf_counter()
 
     def run(self, start: DualPoint | Array | None) -> Solution:
-        """The iteration, then the measurement; if single precision was not enough, again in double from the best point,
+        """The iteration, then the measurement; where that is not enough, again in double precision from the best point,
         then from the last."""
         point = self._first(start)
         most_sigma = 2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else 0.0
@@ -104,7 +104,7 @@ class Newton:
             point = self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S)
             point = self._descend(point, 0.0)
         solution = self._finish()
-        for again in (self.state.dual, point) if self.single else ():
+        for again in (self.state.dual, point):
             if solution.converged or self._spent():
                 break
             assert again is not None
