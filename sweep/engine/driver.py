@@ -26,8 +26,6 @@ from sweep.studies.plan import Plan
 # away is nobody's fault, but somebody has to end it.
 RETRIES = {"lost worker": 3, "lost device": 3, "misplaced worker": 20, "out of memory": 1, "preempted": 100}
 
-Place = tuple[str, int]  # a dataset and a split: fits of one place share their data
-
 
 @dataclass
 class Tally:
@@ -128,7 +126,6 @@ class Driver:
         self._failures: dict[str, tuple[str, ...]] = {}  # kinds of the failed attempts of fits that are tried again
         self._lean: set[str] = set()
         self._running: dict[str, tuple[FitSpec, float]] = {}
-        self._splits: dict[Place, SplitData] = {}
         self._costs = Costs()
         self._left: float | None = None
         self._look_again = -1e9
@@ -264,22 +261,17 @@ class Driver:
         return self.plan.pilot and self._over()
 
     def _split(self, spec: FitSpec) -> SplitData:
-        """Data of a fit's split, opened when its first fit is due."""
-        place = (spec.dataset, spec.split)
-        if place not in self._splits:
-            self._splits[place] = open_split(
-                self.plan.choices[spec.dataset], self.home.data, spec.split, spec.folds, spec.seed,
-                label=spec.dataset, fingerprint=spec.data,
-            )  # fmt: skip
-        return self._splits[place]
+        """Data of a fit's split. The executor asks when its first fit is due, and keeps them where its workers are."""
+        return open_split(
+            self.plan.choices[spec.dataset], self.home.data, spec.split, spec.folds, spec.seed,
+            label=spec.dataset, fingerprint=spec.data,
+        )  # fmt: skip
 
     def _let_go(self, dataset: str, split: int) -> None:
         """Free a split's data once none of its studies waits for anything."""
         places = (c for (d, s, _), c in self._courses.items() if (d, s) == (dataset, split))
-        if not any(course.outstanding for course in places):
-            self._splits.pop((dataset, split), None)
-            if self._executor is not None:
-                self._executor.forget((dataset, split))
+        if self._executor is not None and not any(course.outstanding for course in places):
+            self._executor.forget((dataset, split))
 
     def _take(self, finished: Finished) -> None:
         """Commit a finished fit, or count its failure and perhaps try again."""

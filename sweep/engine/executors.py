@@ -93,6 +93,7 @@ class InlineExecutor(OneLane):
 
     def __init__(self, estimators: Mapping[str, Any] | None = None) -> None:
         self._queue: deque[Job] = deque()
+        self._data: dict[tuple[str, int], SplitData] = {}
         self._estimators = estimators or {}
 
     def room(self, lane: str) -> int:
@@ -112,12 +113,14 @@ class InlineExecutor(OneLane):
             help = replace(job.help, estimator=self._estimators.get(job.spec.method))
             # One thread, as in a Ray worker: sums in another order would change the last bits.
             with threadpool_limits(1):
-                return [Finished(job.spec, fit_and_score(job.spec, job.data(), help))]
+                if job.place not in self._data:
+                    self._data[job.place] = job.data()
+                return [Finished(job.spec, fit_and_score(job.spec, self._data[job.place], help))]
         except Exception as error:
             return [describe_failure(job.spec, error, time.perf_counter() - start)]
 
     def forget(self, place: tuple[str, int]) -> None:
-        pass  # it keeps no data
+        self._data.pop(place, None)
 
     def close(self) -> None:
         self._queue.clear()

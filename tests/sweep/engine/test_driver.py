@@ -345,17 +345,16 @@ class SplitWatcher(InlineExecutor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver: Driver | None = None
         self.held: list[set[tuple[str, int]]] = []
         self.forgotten: list[tuple[str, int]] = []
 
     def wait(self, seconds: float) -> list[Finished]:
         found = super().wait(seconds)
-        assert self.driver is not None
-        self.held.append(set(self.driver._splits))
+        self.held.append(set(self._data))
         return found
 
     def forget(self, place: tuple[str, int]) -> None:
+        super().forget(place)
         self.forgotten.append(place)
 
 
@@ -366,13 +365,13 @@ def test_one_splits_data_at_a_time_are_in_memory(tmp_path: Path) -> None:
     ledger = Ledger(home.ledger_url)
     plan = make_plan(spec, home.data)
     ledger.open_sweep("tiny", {}, {})
-    watcher.driver = Driver(
+    driver = Driver(
         plan, home=home, ledger=ledger, make_executor=lambda: watcher, display=Progress("t", io.StringIO(), live=False)
     )
-    watcher.driver.run()
+    driver.run()
     assert max(map(len, watcher.held)) == 1
     assert watcher.forgotten == [("digits-imbalanced", split) for split in range(3)]
-    assert not watcher.driver._splits
+    assert not watcher._data
 
 
 def test_fits_of_an_own_parameter_keep_it_in_the_record(tmp_path: Path) -> None:
