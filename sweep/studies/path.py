@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -93,7 +93,7 @@ class PathStudy:
 
 def mean_curve(curves: Mapping[int, Mapping[tuple[float, float], Curve]]) -> tuple[list[float], np.ndarray]:
     """All gammas that some fold scored, ascending, and the scores there, (folds, gammas): linear in log gamma."""
-    of_folds = [_joined(list(curves[fold].values())) for fold in sorted(curves)]
+    of_folds = [_joined(curves[fold]) for fold in sorted(curves)]
     gammas = sorted({gamma for found in of_folds for gamma in found})
     rows = []
     for found in of_folds:
@@ -116,6 +116,10 @@ def choose_gamma(
     return float(chosen.get("gamma"))
 
 
-def _joined(curves: Sequence[Curve]) -> dict[float, float]:
-    """One fold's scores by gamma, over all ranges that it covered."""
-    return {gamma: score for curve in curves for gamma, score in zip(curve.gammas, curve.scores, strict=True)}
+def _joined(curves: Mapping[tuple[float, float], Curve]) -> dict[float, float]:
+    """One fold's scores by gamma, over all ranges that it covered.
+
+    Two ranges share their end, where each has a metric of its own: the higher one counts, whichever came first.
+    """
+    ordered = (curve for _, curve in sorted(curves.items(), key=lambda item: item[0]))
+    return {gamma: score for curve in ordered for gamma, score in zip(curve.gammas, curve.scores, strict=True)}

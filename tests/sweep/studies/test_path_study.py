@@ -116,3 +116,10 @@ def test_folds_that_scored_different_gammas_are_averaged_on_all_of_them() -> Non
 def test_coarse_gammas_contain_both_ends_and_two_points_per_decade() -> None:
     assert coarse_gammas(1e-3, 1.0) == [1e-3, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1.0]
     assert coarse_gammas(0.3, 0.4) == [0.3, 0.4]
+
+
+def test_where_two_ranges_meet_the_choice_does_not_depend_on_which_came_first() -> None:
+    upper = Curve((0.01, 0.02, 1.0), (0.9, 0.8, 0.5), (0.0,) * 3, (1,) * 3, (0.0,) * 3)
+    lower = Curve((0.001, 0.01), (0.3, 0.7), (0.0,) * 2, (1,) * 2, (0.0,) * 2)
+    spans = {(0.01, 1.0): upper, (0.001, 0.01): lower}
+    assert choose_gamma({0: spans}) == choose_gamma({0: dict(reversed(spans.items()))}) == 0.01
