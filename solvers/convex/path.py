@@ -225,7 +225,7 @@ class _Follower:
         self.penalty = model._penalty()
         self.solver = solver_for(self.penalty, path.regularizer)
         self.envelope = Envelope(path.margin)
-        self.knots: dict[float, DualPoint | Array | None] = {}  # what a fit can start from; the latest two only
+        self.knots: dict[float, DualPoint | Array | None] = {}  # what a fit can start from: of the lowest only
         self.solved: dict[float, Knot] = {}
         self.n_eigh = 0
         self.reason = ""
@@ -329,7 +329,7 @@ class _Follower:
         self.envelope.add(Proof(gamma, value, knot, part))
         self.envelope.lines += self._lines(solution, gamma)
         self.knots[gamma] = solution.start if self._newton else solution.M
-        for old in self.knots.keys() - {min(self.knots), gamma}:
+        for old in self.knots.keys() - {min(self.knots)}:
             self.knots[old] = None  # a decomposition is large: the path goes on from the lowest
 
     def _start(self, gamma: float) -> DualPoint | Array | None:
