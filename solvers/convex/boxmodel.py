@@ -15,23 +15,25 @@ from typing import Any
 
 from solvers.backend import Array
 from solvers.convex.curvature import PairModel
-from solvers.convex.tuning import TUNING
+from solvers.convex.tuning import TUNING, Effort
 
 
-def maximize_model(model: PairModel, start: Array, distances: Array, *, margin: float, smoothing: float) -> Array:
+def maximize_model(
+    model: PairModel, start: Array, distances: Array, *, margin: float, smoothing: float, effort: Effort
+) -> Array:
     """Weights (p,) that maximise the model, by an active-set method with a Newton step on free pairs."""
     xp = model.pairs.xp
     if len(model.pairs) == 0:
         return start
     b, d, total, damping = start, distances, 0.0, TUNING.damping * margin
-    for _ in range(TUNING.box_rounds):
+    for _ in range(effort.rounds):
         width = smoothing + damping
         wanted = (margin - d + damping * b) / width
         rise = margin - d - smoothing * b
         step = xp.clip(wanted, 0.0, 1.0) - b
         response = model.response(step)
         if bool(xp.any((wanted > 0) & (wanted < 1))):
-            newton = _newton_target(model, wanted, step, response, width) - b
+            newton = _newton_target(model, wanted, step, response, width, effort) - b
             if float(xp.sum(rise * newton)) > 0:
                 step, response = newton, model.response(newton)
         slope = float(xp.sum(rise * step))
@@ -44,14 +46,16 @@ def maximize_model(model: PairModel, start: Array, distances: Array, *, margin: 
         total += gain
         if length < 0.5:
             damping = max(TUNING.damping_factor * damping, smoothing)
-        elif gain < TUNING.box_enough * total:
+        elif gain < effort.enough * total:
             break
         elif length > 0.9:
             damping /= TUNING.damping_factor
     return b
 
 
-def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array, width: float) -> Array:
+def _newton_target(
+    model: PairModel, wanted: Array, step: Array, response: Array, width: float, effort: Effort
+) -> Array:
     """Weights at which the free pairs' own change of distance is accounted for; `response` is that of `step`.
 
     A free pair's weight falls by its distance / `width`.
@@ -59,7 +63,7 @@ def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array
     xp = model.pairs.xp
     is_free = (wanted > 0) & (wanted < 1)
     free = xp.nonzero(is_free)[0]
-    stride = -(-int(free.shape[0]) // TUNING.sample)
+    stride = -(-int(free.shape[0]) // effort.sample)
     sample = free[::stride]
     part = model.subset(sample)
     weight = int(free.shape[0]) / int(sample.shape[0]) / width
@@ -67,7 +71,7 @@ def _newton_target(model: PairModel, wanted: Array, step: Array, response: Array
     def system(q: Array) -> Array:
         return q + weight * part.response(q)
 
-    q = _conjugate_gradient(system, xp.take(response, sample), TUNING.solves, TUNING.solved, xp=xp)
+    q = _conjugate_gradient(system, xp.take(response, sample), effort.solves, effort.solved, xp=xp)
     place = xp.cumulative_sum(xp.astype(is_free, xp.int64)) - 1
     falls = spread(q, is_free & (place % stride == 0), xp=xp)
     if stride > 1:

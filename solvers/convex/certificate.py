@@ -28,12 +28,14 @@ class Bound:
     value : the bound, at the weights part alpha.
     part : how much of alpha proves it.
     rounding : how much of it was given up to rounding.
+    share : what the eigenvectors lack of being orthogonal.
     curve : the same for other gammas.
     """
 
     value: float
     part: float
     rounding: float
+    share: float
     curve: DualCurve
 
 
@@ -67,7 +69,7 @@ def proven_bound(
     plain = part * p.margin * float(xp.mean(alpha)) - p.conjugate(part * g)
     curve = DualCurve(to_numpy(lowered), float(xp.mean(alpha)), len(p.pairs), p.penalty, normal.margin)
     value, best = curve.at(normal.margin * p.gamma)
-    return Bound(value / normal.margin, best, plain - value / normal.margin, curve)
+    return Bound(value / normal.margin, best, plain - value / normal.margin, relative, curve)
 
 
 def objective_rounding(p: SpectralProblem, problem: PairProblem, M: Array, values: Array) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from solvers.backend import Array, Backend
 from solvers.convex.certificate import Bound, decomposition_error, objective_rounding, proven_bound
 from solvers.convex.dual import DualPoint, Solution, SpectralProblem, gap_scale, relative_gap
-from solvers.convex.levels import Levels
+from solvers.convex.levels import Level, Levels
 from solvers.convex.normal import NormalProblem, normalize
 from solvers.convex.primal import BestMetric, Parts
 from solvers.convex.steps import LevelMetric, StepMaker, level_gap
@@ -51,7 +51,7 @@ class State:
     ----------
     best : the best metric so far.
     dual : the dual point with the highest bound so far.
-    own : the eigenvalues of its metric, and F at their best multiple, where the metric was looked at.
+    own : eigenvalues of a metric with its eigenvectors, and F at their best multiple, where it was looked at.
     history : a row per iteration, in the user's units.
     reason : why the iteration ended before the tolerance was reached.
     """
@@ -70,13 +70,14 @@ class State:
 
 @dataclass(frozen=True)
 class Measured:
-    """A metric and its objective in double precision; eigenvalues rise."""
+    """A metric and its objective in double precision; eigenvalues rise. `projected` as in `Solution`."""
 
     objective: float
     loss: float
     M: Array
     values: Array
     vectors: Array
+    projected: Array | None = None
 
 
 class Newton:
@@ -96,25 +97,25 @@ class Newton:
     def run(self, start: DualPoint | Array | None) -> Solution:
         """The iteration, then the measurement; where that is not enough, again in double precision from the best point,
         then from the last."""
-        point = self._first(start)
-        most_sigma = 2 * start.gamma / self.normal.margin if isinstance(start, DualPoint) else 0.0
-        point = self._descend(point, most_sigma)
+        point, left_off = self._first(start), None
+        if isinstance(start, DualPoint):
+            left_off = Level(self.normal.penalty, start.gamma / self.normal.margin, 0.0)
+        point = self._descend(point, left_off)
         if not self._reached() and not self._spent() and not self._feasible(point):
             part = point.part
             point = self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S)
-            point = self._descend(point, 0.0)
+            point = self._descend(point)
         solution = self._finish()
         for again in (self.state.dual, point):
             if solution.converged or self._spent():
                 break
             assert again is not None
-            self._descend(self._use_double(again), 0.0)
+            self._descend(self._use_double(again))
             solution = self._finish()
         return solution
 
     def _step_maker(self) -> StepMaker:
-        kind = self.xp.float32 if self.single else self.xp.float64
-        return StepMaker(self.p, self.state.best, kind)
+        return StepMaker(self.p, self.state.best, single=self.single)
 
     def _use_double(self, point: DualPoint) -> DualPoint:
         """Go on in double precision, from G made afresh; returns the point."""
@@ -131,10 +132,11 @@ class Newton:
         """Where to begin: at another fit's weights, else at alpha = 0."""
         p, xp = self.p, self.xp
         if isinstance(start, DualPoint):
-            G = p.gradient(start.alpha)
-            # The decomposition serves again unless it is of other pairs.
-            drift, size = (float(xp.sqrt(xp.sum(A * A))) for A in (G - start.G, G))
-            return p.reread(start) if drift <= 1e-5 * size else p.point(start.alpha, G)
+            # The decomposition serves again unless it is of other pairs, as one product tells.
+            probe = 1.1 + xp.cos(1.7 * xp.arange(start.g.shape[0], dtype=start.g.dtype, device=p.backend.device))
+            expected = p.gradient_product(start.alpha, probe)
+            drift, size = (float(xp.sqrt(xp.sum(v * v))) for v in (start.G @ probe - expected, expected))
+            return p.reread(start) if drift <= 1e-5 * size else p.point(start.alpha, p.gradient(start.alpha))
         if start is not None:
             return p.point(start, p.gradient(start))
         alpha = xp.zeros((len(p.pairs),), dtype=p.backend.dtype, device=p.backend.device)
@@ -148,10 +150,15 @@ class Newton:
         metrics = [(metric.kept, metric.kept_distances)]
         if metric.kept is not metric.x:
             metrics.append((metric.x, metric.distances))
-        measured = [(x, state.best.measure(point.g, point.alpha, x, distances)) for x, distances in metrics]
-        x, own = state.best.offer(point.U, measured)
+        parts = [(x, state.best.measure(point.g, point.alpha, x, distances)) for x, distances in metrics]
+        own = state.best.offer(point.U, [(x, *state.best.multiple(x, each)) for x, each in parts])
         if state.dual is None or point.value > state.dual.value:
-            state.dual, state.own = point, (x, own)
+            state.dual, state.own = point, own
+        if not self._reached() and state.gap <= TUNING.polish * self.tol * self._scale():
+            x, distances = self.steps.polished(point, metric)
+            polished = state.best.offer(point.U, [(x, 1.0, state.best.measure(point.g, point.alpha, x, distances))])
+            if state.dual is point and polished[1] < own[1]:
+                state.own = polished
         state.history.append(
             {
                 "n_eigh": p.n_eigh,
@@ -179,16 +186,19 @@ class Newton:
 
     # -- the iteration ------------------------------------------------------------------------------
 
-    def _descend(self, point: DualPoint, most_sigma: float) -> DualPoint:
+    def _descend(self, point: DualPoint, aimed: Level | None = None) -> DualPoint:
         """Follow the optima of the levels down to the one asked for, one decomposition a step; returns the last point.
+
+        `aimed` is the level whose optimum the point should be near.
 
         Where no step is found, the next one stays at its level, with less smoothing.
         """
         p, state, levels = self.p, self.state, self.levels
         failed = 0
+        most_sigma = 0.0 if aimed is None else 2 * aimed.sigma
         gaps: list[float] = []
         while True:
-            choices = list(levels.choices(-float(point.g[0]), most_sigma))
+            choices = list(levels.choices(-float(point.g[0]), most_sigma, aimed))
             metric = self.steps.metric(point, choices, levels.below if failed == 0 else levels.same)
             self._record(point, metric)
             if self._reached():
@@ -204,7 +214,7 @@ class Newton:
             gap = level_gap(point.alpha, metric.distances, margin=p.margin, xp=self.xp)
             following = self._search(point, metric, gap, TUNING.smoothing / 4**failed)
             if following is not None:
-                point, failed = following, 0
+                point, failed, aimed = following, 0, metric.target
                 most_sigma = 2 * metric.target.sigma if metric.level.sigma > p.gamma else 0.0
                 continue
             failed += 1
@@ -238,15 +248,14 @@ class Newton:
 
     def _finish(self) -> Solution:
         """Measure the result in double precision: the bound at a G made afresh, F at the metric that is returned."""
-        p, xp, state, normal = self.p, self.xp, self.state, self.normal
+        p, state, normal = self.p, self.state, self.normal
         assert state.dual is not None
         dual, bound = self._proven(state.dual)
         found = None
         if state.own is not None and state.own[1] - bound.value <= self.tol * self._scale():
-            found = self._own_metric(state.dual, state.own[0])  # decomposed already
+            found = self._own_metric(dual, state.own[0], bound.share)  # decomposed already
         if found is None or self._gap(found, bound) > self.tol:
-            values, vectors = p.eigh(state.best.mixture.dense(xp=xp))
-            mixed = self._measured(xp.clip(values, 0.0, None), vectors)
+            mixed = self._mixed_metric()
             found = mixed if found is None or mixed.objective < found.objective else found
         rounding = bound.rounding + objective_rounding(p, normal.problem, found.M, found.values)
         gap = self._gap(found, bound)
@@ -268,6 +277,7 @@ class Newton:
             start=replace(dual, gamma=scale * p.gamma),
             curve=bound.curve,
             gradient_unit=normal.margin / normal.unit,
+            projected=None if found.projected is None else math.sqrt(normal.margin / normal.unit) * found.projected,
             reason="" if converged else self._reason(rounding / gap_scale(found.objective, found.loss, p.margin)),
         )
 
@@ -291,24 +301,35 @@ class Newton:
             return f"rounding alone leaves {rounding:.1g} unproven: features differ too much in scale"
         return self.state.reason
 
-    def _own_metric(self, dual: DualPoint, x: Array) -> Measured:
-        """The best multiple of U diag(x) U'."""
+    def _own_metric(self, dual: DualPoint, x: Array, share: float) -> Measured:
+        """The best multiple of U diag(x) U'; `share` is what U lacks of being orthogonal."""
         p, xp = self.p, self.xp
-        values, vectors = xp.flip(x), xp.flip(dual.U, axis=1)
-        factor = p.factor(values, vectors)
-        M, distances = factor @ xp.matrix_transpose(factor), p.distances(factor)
-        scale, _ = self.state.best.multiple(values, Parts(float(xp.sum(p.C_S * M)), distances, 0.0))
-        return self._measured(scale * values, vectors)
+        rank = int(xp.sum(xp.astype(x > 0, xp.int64)))
+        kept, root = dual.U[:, :rank], xp.sqrt(x[:rank])
+        projected = p.pairs.X @ kept
+        factor = kept * root[None, :]
+        M, distances = factor @ xp.matrix_transpose(factor), p.between(projected * root[None, :])
+        scale, _ = self.state.best.multiple(x, Parts(float(xp.sum(p.C_S * M)), distances, 0.0))
+        order = xp.argsort(x, stable=True)
+        values, vectors = scale * xp.take(x, order), xp.take(dual.U, order, axis=1)
+        return replace(self._measured(scale * M, scale * distances, values, vectors, share), projected=projected)
 
-    def _measured(self, values: Array, vectors: Array) -> Measured:
-        """M = V diag(values) V'; F is charged for what V lacks of being orthogonal."""
+    def _mixed_metric(self) -> Measured:
+        """The best mixture of the metrics so far, decomposed."""
         p, xp = self.p, self.xp
+        values, vectors = p.eigh(self.state.best.mixture.dense(xp=xp))
+        values = xp.clip(values, 0.0, None)
         factor = p.factor(values, vectors)
         M = factor @ xp.matrix_transpose(factor)
-        # By Ostrowski's theorem eigenvalues of M are off by this share of themselves; h is convex.
         _, share = decomposition_error(M, values, vectors, p=p)
+        return self._measured(M, p.distances(factor), values, vectors, share)
+
+    def _measured(self, M: Array, distances: Array, values: Array, vectors: Array, share: float) -> Measured:
+        """M = V diag(values) V' with its pairs' distances; F is charged for what V lacks of being orthogonal."""
+        p, xp = self.p, self.xp
+        # By Ostrowski's theorem eigenvalues of M are off by this share of themselves; h is convex.
         ends = [p.penalty.value((1 + each) * values, xp=xp) for each in (0.0, share, -min(share, 1.0))]
         more = p.gamma * float(xp.sum(xp.maximum(ends[1], ends[2]))) - p.gamma * float(xp.sum(ends[0]))
-        loss = p.loss(M, p.distances(factor))
+        loss = p.loss(M, distances)
         F = loss + p.regularizer(values)
         return Measured(F + max(more, 0.0) if math.isfinite(F) else F, loss, M, values, vectors)

@@ -66,6 +66,7 @@ class Solution:
     start : what a fit with another gamma on the same pairs can begin from.
     curve : what the weights prove at other gammas.
     gradient_unit : what an eigenvalue of 1 in `start` is in the user's units.
+    projected : (n, k) the points along leading eigenvectors in `start`, where those of the metric are among them.
     """
 
     M: Array
@@ -84,6 +85,7 @@ class Solution:
     reason: str = ""
     curve: DualCurve | None = None
     gradient_unit: float = 1.0
+    projected: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,12 @@ class SpectralProblem:
         """G(alpha)."""
         return self.C_S - self.pairs.scatter(alpha / len(self.pairs))
 
+    def gradient_product(self, alpha: Array, v: Array) -> Array:
+        """G(alpha) v."""
+        X = self.pairs.X
+        L = self.pairs.laplacian(alpha / len(self.pairs), (X @ v)[:, None])
+        return self.C_S @ v - (self.xp.matrix_transpose(X) @ L)[:, 0]
+
     def dual(self, alpha: Array) -> tuple[Array, float]:
         """Eigenvalues of G and the bound D that alpha, or a part of it, proves."""
         point = self.point(alpha, self.gradient(alpha))
@@ -211,9 +219,13 @@ class SpectralProblem:
 
     def distances(self, factor: Array) -> Array:
         """z' M z of the dissimilar pairs for M = factor factor'."""
-        if factor.shape[1] == 0:
-            return self.xp.zeros((len(self.pairs),), dtype=factor.dtype, device=self.backend.device)
-        return self.pairs.projected_distances(self.pairs.X @ factor)
+        return self.between(self.pairs.X @ factor)
+
+    def between(self, projected: Array) -> Array:
+        """Squared distances of the dissimilar pairs between projected points (n, k)."""
+        if projected.shape[1] == 0:
+            return self.xp.zeros((len(self.pairs),), dtype=projected.dtype, device=self.backend.device)
+        return self.pairs.projected_distances(projected)
 
 
 def conjugate(penalty: Spectral, gamma: float, g: Array, *, xp: Namespace) -> float:

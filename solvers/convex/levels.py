@@ -133,13 +133,15 @@ class Levels:
         """The level itself, as a target."""
         return level
 
-    def choices(self, steepest: float, most_sigma: float) -> Iterator[Level]:
-        """Levels at which G has a metric, `steepest` being minus its least eigenvalue.
+    def choices(self, steepest: float, most_sigma: float, aimed: Level | None) -> Iterator[Level]:
+        """Levels at which G has a metric, `steepest` being minus its least eigenvalue; the one that was aimed at first.
 
         Barriers where it has one at gamma; a stronger regularizer where it has none, or where a fit with a larger gamma
         has left off.
         """
         limit = self.penalty.dual_limit
+        if aimed is not None and aimed != self.final and steepest < aimed.sigma * limit:
+            yield aimed
         if steepest < self.gamma * limit:
             yield self.final
             for mu in _ladder(self.least, self.most):

@@ -7,16 +7,17 @@ import math
 import warnings
 from typing import Any
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from solvers.backend import Array, Backend, choose_backend, is_host_data, to_numpy
+from solvers.convex.diagonal import diagonal
 from solvers.convex.dual import DualPoint, Solution, SpectralProblem
 from solvers.convex.envelope import Envelope, Knot, Line, Proof, Ray
 from solvers.convex.mdml import MDML, solver_for
-from solvers.convex.primal import BestMetric, Parts
 from solvers.convex.tuning import TUNING
 from solvers.pairs import PairProblem
 from solvers.regularizers.spectral import SmoothConjugate
@@ -366,29 +367,43 @@ class _Follower:
         return [own, *self._nearby(p, solution, gamma)] if self._newton else [own]
 
     def _nearby(self, p: SpectralProblem, solution: Solution, gamma: float) -> list[Line]:
-        """Metrics U diag(x*(-g / gamma')) U' for some gamma' around a knot; one pass over the pairs for all."""
+        """For some gamma' around a knot about the best metric with the eigenvectors of its G."""
         xp, point = self.backend.xp, solution.start
         assert point is not None
         g = solution.gradient_unit * point.g
-        gammas = [
-            gamma * ratio for ratio in TUNING.nearby if -float(g[0]) < 0.99 * gamma * ratio * self.penalty.dual_limit
-        ]
-        found = [self.penalty.maximizer(-g / each, xp=xp) for each in gammas]
-        if not found:
-            return []
-        rank = max(int(xp.sum(xp.astype(x > 0, xp.int64))) for x in found)
+
+        def suggested(each: float) -> Array:
+            feasible = -float(g[0]) < 0.99 * each * self.penalty.dual_limit
+            return self.penalty.maximizer(-g / each, xp=xp) if feasible else xp.zeros_like(g)
+
+        x, more = suggested(gamma), suggested(gamma * max(TUNING.nearby))
+        x = xp.where(x > 0, x, more)
+        rank = int(xp.sum(xp.astype(x > 0, xp.int64)))
         if rank == 0:
             return []
-        vectors = point.U[:, :rank]
-        distances = p.pairs.diagonal_forms(p.pairs.X @ vectors, xp.stack([x[:rank] for x in found], axis=1))
-        along = xp.sum((p.C_S @ vectors) * vectors, axis=0)
-        host = to_numpy(vectors)
-        lines = []
-        for k, each in enumerate(gammas):
-            at = SpectralProblem(self.problem, self.penalty, each, self.backend)
-            best = BestMetric(at, tight=False)
-            similar = float(xp.sum(along * found[k][:rank]))
-            scale, parts = best.multiple(found[k], Parts(similar, distances[:, k], 0.0))
-            loss = best.objective(parts) - parts.penalty
-            lines.append(Line(loss, parts.penalty / each, to_numpy(scale * found[k][:rank]), host))
-        return lines
+        vectors, along = point.U[:, :rank], self._along(solution, rank)
+        family = diagonal(p, self.penalty, vectors, along, x[:rank])
+        found: list[np.ndarray] = []
+        for ratios in ([r for r in TUNING.nearby if r >= 1], [r for r in reversed(TUNING.nearby) if r < 1]):
+            w = found[0] if found else np.ones(len(family.starts))
+            for ratio in ratios:  # away from the knot, each from the one before
+                found.append(w := family.best(gamma * ratio, w, p))
+        eigenvalues = np.stack([family.eigenvalues(w) for w in found], axis=1)
+        distances = p.pairs.diagonal_forms(along, self.backend.asarray(eigenvalues))
+        apart = to_numpy(xp.mean(xp.clip(p.margin - distances, 0.0, None), axis=0))
+        host, rest = to_numpy(vectors), self.penalty.value(np.zeros(g.shape[0] - rank), xp=numpy_namespace)
+        omegas = np.sum(self.penalty.value(eigenvalues, xp=numpy_namespace), axis=0) + np.sum(rest)
+        return [
+            Line(float(family.similar @ w + apart[k]), float(omegas[k]), eigenvalues[:, k], host)
+            for k, w in enumerate(found)
+        ]
+
+    def _along(self, solution: Solution, rank: int) -> Array:
+        """(n, rank) the points along leading eigenvectors; some of it is at hand."""
+        xp, X, point = self.backend.xp, self.problem.dissimilar.X, solution.start
+        assert point is not None
+        known = solution.projected
+        if known is None:
+            return X @ point.U[:, :rank]
+        more = [X @ point.U[:, known.shape[1] : rank]] if known.shape[1] < rank else []
+        return xp.concat([known[:, : min(rank, known.shape[1])], *more], axis=1)

@@ -78,14 +78,13 @@ class BestMetric:
         """F."""
         return self.loss(parts) + parts.penalty
 
-    def offer(self, U: Array, metrics: Sequence[tuple[Array, Parts]]) -> tuple[Array, float]:
-        """Take the best multiple of one of some metrics U diag(x) U', then the best point from it to the best so far.
+    def offer(self, U: Array, metrics: Sequence[tuple[Array, float, Parts]]) -> tuple[Array, float]:
+        """Take one of some metrics scale U diag(x) U' with their parts, then the best point from it to the best so far.
 
-        Returns x of that metric and F at the multiple.
+        Returns x of that metric and its F.
         """
-        multiples = [(x, *self.multiple(x, parts)) for x, parts in metrics]
-        own, k = min((self.objective(candidate), k) for k, (_, _, candidate) in enumerate(multiples))
-        x, scale, candidate = multiples[k]
+        own, k = min((self.objective(candidate), k) for k, (_, _, candidate) in enumerate(metrics))
+        x, scale, candidate = metrics[k]
         share, best = 1.0, self.parts
         if best is not None:
             inner = golden_section(lambda t: self.objective(best.mixed(candidate, t)), 0.0, 1.0, self.line_steps)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from solvers.backend import Array
 from solvers.convex.boxmodel import maximize_model, spread
 from solvers.convex.curvature import (
@@ -23,6 +25,7 @@ from solvers.convex.curvature import (
     promised,
     step_length,
 )
+from solvers.convex.diagonal import diagonal
 from solvers.convex.dual import DualPoint, SpectralProblem
 from solvers.convex.levels import Level
 from solvers.convex.primal import BestMetric
@@ -80,12 +83,15 @@ class StepMaker:
 
     Parameters
     ----------
-    kind : floating-point type of all work on pairs and points; eigenvalues stay in double.
+    single : whether all work on pairs and points is in single precision, and the box model solved loosely; eigenvalues
+        stay in double.
     """
 
-    def __init__(self, p: SpectralProblem, best: BestMetric, kind: Any) -> None:
-        self.p, self.xp, self.kind, self.best = p, p.xp, kind, best
-        self.X = p.xp.astype(p.pairs.X, kind)
+    def __init__(self, p: SpectralProblem, best: BestMetric, *, single: bool) -> None:
+        self.p, self.xp, self.best = p, p.xp, best
+        self.kind = p.xp.float32 if single else p.xp.float64
+        self.effort = TUNING.loose if single else TUNING.tight
+        self.X = p.xp.astype(p.pairs.X, self.kind)
 
     def metric(
         self, point: DualPoint, levels: Sequence[Level], aim: Callable[[Level, float, float], Level]
@@ -124,6 +130,19 @@ class StepMaker:
             kept = xp.where(p.penalty.maximizer(-g / p.gamma, xp=xp) > 0, x, xp.zeros_like(x))
         every = forms(p.pairs, [x, kept, predicted])
         return LevelMetric(level, target, x, kept, slopes, growth, XU, every[:, 0], every[:, 1], every[:, 2])
+
+    def polished(self, point: DualPoint, metric: LevelMetric) -> tuple[Array, Array]:
+        """The eigenvalues (D,) about best with the metric's eigenvectors, and the distances of the pairs."""
+        p, xp = self.p, self.xp
+        near, rank = metric.XU.shape[1], int(xp.sum(xp.astype(metric.x > 0, xp.int64)))
+        if rank == 0:
+            return metric.x, metric.distances
+        U = xp.astype(point.U[:, :near], self.kind)
+        family = diagonal(p, metric.level.penalty, U, metric.XU, metric.x[:rank])
+        found = family.eigenvalues(family.best(p.gamma, np.ones(len(family.starts)), p))
+        x = xp.concat([p.backend.asarray(found), metric.x[rank:]])
+        W = xp.astype(x[:near, None], self.kind)
+        return x, xp.astype(p.pairs.diagonal_forms(metric.XU, W)[:, 0], point.g.dtype)
 
     def step(self, point: DualPoint, metric: LevelMetric, smoothing: float, gap: float) -> Step:
         """The step that the model at a metric's target suggests; `gap` says how much there is to gain."""
@@ -198,6 +217,7 @@ class StepMaker:
                 xp.take(in_play, chosen),
                 margin=p.margin,
                 smoothing=smoothing,
+                effort=self.effort,
             )
             change = moved + spread(proposal - xp.take(alpha, chosen), ~fixed, xp=xp)
             slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))

@@ -12,13 +12,31 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How accurately the box model is maximised.
+
+    Attributes
+    ----------
+    rounds, enough : of the active-set method at most, and the share of the gain so far that ends them.
+    solves, solved : steps of conjugate gradients in each at most, and the residual that ends them.
+    sample : the Newton system is solved on at most so many pairs and extended to the others.
+    """
+
+    rounds: int
+    enough: float
+    solves: int
+    solved: float
+    sample: int
+
+
+@dataclass(frozen=True)
 class Tuning:
     """Constants of the iteration; lengths are in margins, since the solver works on a problem with margin 1.
 
     Attributes
     ----------
     smoothing : the hinge is smoothed by this many times the gap at the level: less makes the box model stiff, more
-        moves its optimum away. Counts, earlier, over 1 to 10.
+        moves its optimum away. The same decompositions on eight families to 1e-3 with 0.5 to 3; least time with 1.
     path_smoothing : least smoothing, over the gap still open, where the gap at the level says little. Counts, earlier.
     idle : settled pairs stay where they are while moving them would gain less than this share of the gap: saves a pass
         over all pairs. Seconds on 100,000 pairs, earlier.
@@ -51,12 +69,11 @@ class Tuning:
         methods; digits, cvnd, 1e-4: 14 instead of 19 eigendecompositions.
     lanczos : steps that tell how far that is. Reasoned: an error costs a shortened step.
     shorter, shortening : how often, and by what, a step is shortened before it is tried. Reasoned.
-    sample : the box model's Newton system is solved on at most so many pairs and extended to the others. Seconds,
-        earlier.
     damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts, earlier.
-    box_rounds, box_enough : rounds of the box model, and the share of its gain so far that ends them. With 10 and 0.05
-        fits of csfn and l2 on rotated data and blobs take about twice as many decompositions.
-    solves, solved : steps of conjugate gradients in each, and the residual that ends them. Measured with these.
+    loose, tight : how accurately the box model is maximised in single and in double precision. Blobs, wine and two
+        rotated families to 1e-5 at gamma 1e-6, 1e-4 and 1e-2: with the loose one 15 of 60 fits stall, with the tight
+        one none. To 1e-3 the tight one costs a quarter more time for a fortieth fewer decompositions; `enough` at 0.02
+        costs a tenth more decompositions and saves no time.
     knot_tol : a path's knots are solved to this share of its tolerance. Counts of `bench_path.py`, earlier, as the
         next four.
     proofs : gammas between two knots at which their weights are tried.
@@ -64,14 +81,22 @@ class Tuning:
     first_ratio, most_ratio : of one knot to the next: a step of the solver's own path goes about as far.
     most_reach : how far below what the last knot covers the next one may be. Reuters, cldd: without it the second knot
         is 1e-4, and takes 25 eigendecompositions.
-    nearby : around a knot, gammas over its own whose metrics its decomposition gives. Twice as many save a
-        tenth of the knots of cvnd on Reuters and cost as much in passes over pairs.
+    nearby : around a knot, gammas over its own for which its eigenvectors give a metric; rising. Counts, earlier.
+    polish : eigenvalues are polished (`solvers.convex.diagonal`) while the gap is within this many tolerances: it
+        rarely takes off more. Path of cvnd on Reuters: 23 eigendecompositions instead of 32.
+    polishers : pairs that it looks at, at most. Memory: each takes a row of the next two.
+    single_factors, grouped_factors : eigenvalues that it moves alone, and groups of the others. As good, on Act and
+        Reuters, as moving each alone.
+    least_factor : how much of an eigenvalue it leaves at least: log det stays finite.
+    hinge_widths : the hinge is smoothed over these widths, one after the other. Reasoned.
+    diagonal_steps, diagonal_enough : Newton steps with each, and the share of F that ends them. Reasoned.
+    factor_damping : dampings that are tried in turn, over the largest curvature. Without them steps fail on csfn.
     handover : a metric learned on other pairs starts a fit from weights that fall from 1 to 0 over this length below
         the margin. Counts of refits on digits and Act, over 0.01 to 0.8.
     reuse : share of the tolerance that the rounding of a decomposition at hand may cost before a fresh one is made.
     """
 
-    smoothing: float = 3.0
+    smoothing: float = 1.0
     path_smoothing: float = 1e-3
     idle: float = 0.02
     settled: float = 0.02
@@ -102,13 +127,19 @@ class Tuning:
     lanczos: int = 12
     shorter: int = 10
     shortening: float = 0.7
-    sample: int = 3000
     damping: float = 0.3
     damping_factor: float = 6.0
-    box_rounds: int = 40
-    box_enough: float = 0.005
-    solves: int = 40
-    solved: float = 0.01
+    loose: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000)
+    tight: Effort = Effort(rounds=200, enough=1e-4, solves=400, solved=1e-4, sample=20_000)
+    polish: float = 20.0
+    polishers: int = 32768
+    single_factors: int = 24
+    grouped_factors: int = 24
+    least_factor: float = 1e-4
+    hinge_widths: tuple[float, ...] = (0.1, 0.02)
+    diagonal_steps: int = 6
+    diagonal_enough: float = 1e-5
+    factor_damping: tuple[float, ...] = (1e-6, 1e-4, 1e-2, 1.0)
     handover: float = 0.05
     reuse: float = 0.05
     knot_tol: float = 0.6
