@@ -13,7 +13,7 @@ From one level to a lower one the conditions of optimality are linearised: the p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from solvers.backend import Array, Namespace
@@ -33,26 +33,7 @@ class Level:
         """Eigenvalues x (falling) for eigenvalues g of G (rising)."""
         if self.mu == 0:
             return self.penalty.maximizer(-g / self.sigma, xp=xp)
-        return self._interior(g, xp=xp)
-
-    def _interior(self, g: Array, *, xp: Namespace) -> Array:
-        """The root x > 0 of sigma h'(x) - mu / x + g, which rises: halving in log x, then Newton steps.
-
-        h' is concave for every regularizer here, so Newton steps from below the root stay below it.
-        """
-
-        def rest(x: Array) -> Array:
-            return self.sigma * self.penalty.slope(x, xp=xp) - self.mu / x + g
-
-        low, high = xp.full_like(g, -80.0), xp.full_like(g, 80.0)
-        for _ in range(13):
-            middle = (low + high) / 2
-            below = rest(xp.exp(middle)) < 0
-            low, high = xp.where(below, middle, low), xp.where(below, high, middle)
-        x = xp.exp(low)
-        for _ in range(5):
-            x = x - rest(x) / (self.sigma * self.penalty.curvature(x, xp=xp) + self.mu / (x * x))
-        return x
+        return _interior(self.penalty, self.sigma, self.mu, g, xp=xp)
 
     def conjugate(self, g: Array, *, xp: Namespace) -> float:
         """sum_i psi*(-g_i); infinite outside the domain."""
@@ -151,6 +132,39 @@ class Levels:
             for sigma in _ladder(least, max(most_sigma, 1.5 * steepest / min(limit, 10.0 * self.penalty.scale))):
                 if sigma > self.gamma:
                     yield Level(self.penalty, sigma, 0.0)
+
+
+def metrics(levels: Sequence[Level], g: Array, *, xp: Namespace) -> list[Array]:
+    """The metric of each level, those with a barrier all at once."""
+    barriers = [level for level in levels if level.mu > 0]
+    if barriers:
+        sigma, mu = (
+            xp.asarray(values, dtype=g.dtype, device=g.device)[:, None]
+            for values in ([each.sigma for each in barriers], [each.mu for each in barriers])
+        )
+        found = _interior(barriers[0].penalty, sigma, mu, g + xp.zeros_like(mu), xp=xp)
+    places = iter(range(len(barriers)))
+    return [found[next(places), ...] if level.mu > 0 else level.metric(g, xp=xp) for level in levels]
+
+
+def _interior(penalty: Scaled, sigma: float | Array, mu: float | Array, g: Array, *, xp: Namespace) -> Array:
+    """The root x > 0 of sigma h'(x) - mu / x + g, which rises: halving in log x, then Newton steps.
+
+    h' is concave for every regularizer here, so Newton steps from below the root stay below it.
+    """
+
+    def rest(x: Array) -> Array:
+        return sigma * penalty.slope(x, xp=xp) - mu / x + g
+
+    low, high = xp.full_like(g, -80.0), xp.full_like(g, 80.0)
+    for _ in range(13):
+        middle = (low + high) / 2
+        below = rest(xp.exp(middle)) < 0
+        low, high = xp.where(below, middle, low), xp.where(below, high, middle)
+    x = xp.exp(low)
+    for _ in range(5):
+        x = x - rest(x) / (sigma * penalty.curvature(x, xp=xp) + mu / (x * x))
+    return x
 
 
 def _ladder(low: float, high: float) -> list[float]:

@@ -27,7 +27,7 @@ from solvers.convex.curvature import (
 )
 from solvers.convex.diagonal import diagonal
 from solvers.convex.dual import DualPoint, SpectralProblem
-from solvers.convex.levels import Level
+from solvers.convex.levels import Level, metrics
 from solvers.convex.primal import BestMetric
 from solvers.convex.tuning import TUNING
 from solvers.pairs import PairSet
@@ -101,7 +101,7 @@ class StepMaker:
         `aim` gives the target, from the level, its gap and its excess.
         """
         p, xp, g = self.p, self.xp, point.g
-        found = [level.metric(g, xp=xp) for level in levels]
+        found = metrics(levels, g, xp=xp)
         rank = max(int(xp.sum(xp.astype(x > 0, xp.int64))) for x in found)
         near = min(rank + 2 * TUNING.model_rank, g.shape[0])
         XU = self.X @ xp.astype(point.U[:, :near], self.kind)
