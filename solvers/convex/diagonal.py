@@ -46,9 +46,9 @@ class Diagonal:
         """(r,) at factors w (K,) of the groups."""
         return np.repeat(w, np.diff(self.starts, append=len(self.x))) * self.x
 
-    def best(self, gamma: float, w: np.ndarray, p: SpectralProblem) -> np.ndarray:
-        """Factors near w at which F is about least."""
-        for width in TUNING.hinge_widths:
+    def best(self, gamma: float, w: np.ndarray, p: SpectralProblem, *, near: bool = False) -> np.ndarray:
+        """Factors at which F is about least, from w; `near` where w is about best for nearly the same gamma."""
+        for width in TUNING.hinge_widths[-1:] if near else TUNING.hinge_widths:
             for _ in range(TUNING.diagonal_steps):
                 following = self._step(gamma, w, width * self.margin, p)
                 if following is None:
@@ -66,8 +66,8 @@ class Diagonal:
             trial[free] -= np.linalg.solve(inner + damping * size * np.eye(len(free)), slope[free])
             trial = np.maximum(trial, TUNING.least_factor)
             gain = value - self._total(gamma, trial, self.margin - self._distances(trial, p), width, p)
-            if gain > TUNING.diagonal_enough * abs(value):
-                return trial
+            if gain > 0:
+                return trial if gain > TUNING.diagonal_enough * abs(value) else None
         return None
 
     def _smoothed(

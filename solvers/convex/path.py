@@ -387,7 +387,7 @@ class _Follower:
         for ratios in ([r for r in TUNING.nearby if r >= 1], [r for r in reversed(TUNING.nearby) if r < 1]):
             w = found[0] if found else np.ones(len(family.starts))
             for ratio in ratios:  # away from the knot, each from the one before
-                found.append(w := family.best(gamma * ratio, w, p))
+                found.append(w := family.best(gamma * ratio, w, p, near=len(found) > 0))
         eigenvalues = np.stack([family.eigenvalues(w) for w in found], axis=1)
         distances = p.pairs.diagonal_forms(along, self.backend.asarray(eigenvalues))
         apart = to_numpy(xp.mean(xp.clip(p.margin - distances, 0.0, None), axis=0))

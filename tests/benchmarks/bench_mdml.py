@@ -6,11 +6,12 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_blobs
 from sklearn.preprocessing import MinMaxScaler
 
 from solvers.backend import eigh
@@ -91,6 +92,34 @@ def test_eigendecompositions_on_families(names: tuple[str, ...]) -> None:
     assert np.median(counts) <= 12
     assert max(counts) <= 40
     assert not open_gaps
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-5])
+@pytest.mark.parametrize("name", ["blobs", "raw wine", *HELD_OUT])
+def test_every_fit_converges_or_says_why(name: str, tol: float) -> None:
+    """gamma from 1e-6 to 10. What is not reached must be rounding's fault, and say so."""
+    data, rows, missed = _unscaled(name), [], []
+    for regularizer in (*RELAXED, "l2", "it"):
+        cells = []
+        for gamma in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model = fit(data, regularizer, gamma, tol=tol)
+            cells.append(f"{model.n_eigh_}" if model.converged_ else f"{model.n_eigh_} to {model.relative_gap_:.0e}")
+            if not model.converged_:
+                missed.append((regularizer, gamma, str(caught[-1].message)))
+        rows.append((regularizer, *cells))
+    gammas = ("1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "1e-1", "1", "10")
+    print_table(f"{name}, eigendecompositions to {tol:g}", ("regularizer", *gammas), rows)
+    for each in missed:
+        print("  missed:", *each)
+    assert all("rounding alone" in message for *_, message in missed)
+
+
+def _unscaled(name: str) -> Data:
+    if name == "blobs":
+        return make_blobs(300, 20, centers=5, random_state=0)
+    return load_wine(return_X_y=True) if name == "raw wine" else family(name)
 
 
 @pytest.mark.parametrize(("name", "steps"), [("act_train", 2000), ("reuters", 500)])
