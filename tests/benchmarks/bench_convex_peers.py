@@ -2,7 +2,7 @@
 
 Each solver is asked for more and more accuracy, every time in a fresh process on one thread and from the start; the
 first answer whose gap is small enough counts, with the seconds of that solve (CVXPY's own translation included,
-imports not). BENCH_LIMIT seconds is where a solver gives up, BENCH_REFERENCE where the reference gives the bound it has;
+imports not). BENCH_LIMIT seconds is where a solver gives up, BENCH_REFERENCE where the reference gives what it has;
 BENCH_SIZES="10:500" makes it small enough to try it out.
 
 A gap is F(M) minus the largest lower bound that anybody but us has found, relative to F. So no bound of ours is taken
