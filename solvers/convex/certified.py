@@ -95,8 +95,8 @@ class Newton:
         self.began = time.perf_counter()
 
     def run(self, start: DualPoint | Array | None) -> Solution:
-        """The iteration, then the measurement; where that is not enough, again in double precision from the best point,
-        then from the last."""
+        """The iteration, then the measurement; where that is not enough, again in double precision from some of the best
+        weights."""
         point, left_off = self._first(start), None
         if isinstance(start, DualPoint):
             left_off = Level(self.normal.penalty, start.gamma / self.normal.margin, 0.0)
@@ -106,27 +106,26 @@ class Newton:
             point = self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S)
             point = self._descend(point)
         solution = self._finish()
-        for again in (self.state.dual, point):
+        for part in TUNING.retries:
             if solution.converged or self._spent():
                 break
-            assert again is not None
-            self._descend(self._use_double(again))
+            self._descend(self._use_double(part))
             solution = self._finish()
         return solution
 
     def _step_maker(self) -> StepMaker:
         return StepMaker(self.p, self.state.best, single=self.single)
 
-    def _use_double(self, point: DualPoint) -> DualPoint:
-        """Go on in double precision, from G made afresh; returns the point."""
+    def _use_double(self, part: float) -> DualPoint:
+        """Go on in double precision, from G made afresh, at a part of the best weights; returns the point."""
         self.single = False
         self.steps = self._step_maker()
         self.state.best.line_steps = TUNING.tight_line_steps
         best, p = self.state.dual, self.p
         assert best is not None
-        fresh = p.point(point.alpha, p.gradient(point.alpha))
-        self.state.dual = fresh if best is point else p.point(best.alpha, p.gradient(best.alpha))
-        return fresh
+        G = p.gradient(best.alpha)
+        self.state.dual = p.point(best.alpha, G)
+        return self.state.dual if part == 1 else p.point(part * best.alpha, part * G + (1 - part) * p.C_S)
 
     def _first(self, start: DualPoint | Array | None) -> DualPoint:
         """Where to begin: at another fit's weights, else at alpha = 0."""
@@ -199,7 +198,8 @@ class Newton:
         gaps: list[float] = []
         while True:
             choices = list(levels.choices(-float(point.g[0]), most_sigma, aimed))
-            metric = self.steps.metric(point, choices, levels.below if failed == 0 else levels.same)
+            least, known = (aimed.mu, state.gap) if aimed is not None and gaps else (0.0, math.inf)
+            metric = self.steps.metric(point, choices, levels.below if failed == 0 else levels.same, least, known)
             self._record(point, metric)
             if self._reached():
                 return point
@@ -304,7 +304,7 @@ class Newton:
     def _own_metric(self, dual: DualPoint, x: Array, share: float) -> Measured:
         """The best multiple of U diag(x) U'; `share` is what U lacks of being orthogonal."""
         p, xp = self.p, self.xp
-        rank = int(xp.sum(xp.astype(x > 0, xp.int64)))
+        rank = int(xp.max(xp.where(x > 0, xp.arange(1, x.shape[0] + 1, device=p.backend.device), 0)))
         kept, root = dual.U[:, :rank], xp.sqrt(x[:rank])
         projected = p.pairs.X @ kept
         factor = kept * root[None, :]

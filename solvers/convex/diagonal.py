@@ -11,6 +11,7 @@ few dozen unknowns: the factors w of the groups. It is solved by projected Newto
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import array_api_compat.numpy as numpy_namespace
@@ -33,6 +34,7 @@ class Diagonal:
     far : (s, K) what each group adds to the distances of some of the pairs.
     similar : (K,) what it adds to <C_S, M>.
     penalty, margin : of the problem.
+    least : of the factors; above zero where h is infinite at zero.
     """
 
     x: np.ndarray
@@ -41,6 +43,7 @@ class Diagonal:
     similar: np.ndarray
     penalty: SmoothConjugate
     margin: float
+    least: float
 
     def eigenvalues(self, w: np.ndarray) -> np.ndarray:
         """(r,) at factors w (K,) of the groups."""
@@ -59,12 +62,12 @@ class Diagonal:
     def _step(self, gamma: float, w: np.ndarray, width: float, p: SpectralProblem) -> np.ndarray | None:
         """A projected Newton step on F with its hinge smoothed over `width`; None where it gains next to nothing."""
         value, slope, bend = self._smoothed(gamma, w, width, p)
-        free = np.flatnonzero((w > TUNING.least_factor) | (slope < 0))
+        free = np.flatnonzero((w > self.least) | (slope < 0))
         inner, size = bend[np.ix_(free, free)], float(np.max(np.diag(bend), initial=0.0))
         for damping in TUNING.factor_damping:
             trial = w.copy()
             trial[free] -= np.linalg.solve(inner + damping * size * np.eye(len(free)), slope[free])
-            trial = np.maximum(trial, TUNING.least_factor)
+            trial = np.maximum(trial, self.least)
             gain = value - self._total(gamma, trial, self.margin - self._distances(trial, p), width, p)
             if gain > 0:
                 return trial if gain > TUNING.diagonal_enough * abs(value) else None
@@ -114,4 +117,5 @@ def diagonal(p: SpectralProblem, penalty: SmoothConjugate, U: Array, XU: Array, 
     weights = member * np.pad(host, (0, U.shape[1] - r))[:, None]
     far = pairs.diagonal_forms(XU, xp.asarray(weights, dtype=XU.dtype, device=p.backend.device))
     along = to_numpy(xp.sum((xp.astype(p.C_S, U.dtype) @ U) * U, axis=0)).astype(float)
-    return Diagonal(host, starts, far, along @ weights, penalty, p.margin)
+    least = 0.0 if math.isfinite(penalty.slope_at_zero) else TUNING.least_factor
+    return Diagonal(host, starts, far, along @ weights, penalty, p.margin, least)

@@ -94,11 +94,17 @@ class StepMaker:
         self.X = p.xp.astype(p.pairs.X, self.kind)
 
     def metric(
-        self, point: DualPoint, levels: Sequence[Level], aim: Callable[[Level, float, float], Level]
+        self,
+        point: DualPoint,
+        levels: Sequence[Level],
+        aim: Callable[[Level, float, float], Level],
+        least: float,
+        known: float,
     ) -> LevelMetric:
         """The point's metric at that of several levels where F and the level's own gap together are least.
 
-        `aim` gives the target, from the level, its gap and its excess.
+        `aim` gives the target, from the level, its gap and its excess. Barriers below `least` are not for points whose
+        gap there is far above the `known` one: off the path of optima, steps are best at the barrier that they left.
         """
         p, xp, g = self.p, self.xp, point.g
         found = metrics(levels, g, xp=xp)
@@ -119,6 +125,8 @@ class StepMaker:
             for k, (gap, x) in enumerate(zip(gaps, found, strict=True))
         ]
         k = values.index(min(values))
+        if levels[k].mu < least and gaps[k] > TUNING.astray * known:
+            k = min((k for k, level in enumerate(levels) if level.mu >= least), key=values.__getitem__, default=k)
         level, x = levels[k], found[k]
         excess = level.excess(x, p.gamma, xp=xp)
         if point.part < 1:  # only a part of the weights proves anything: F - D is more than the level explains
