@@ -95,8 +95,7 @@ class Newton:
         self.began = time.perf_counter()
 
     def run(self, start: DualPoint | Array | None) -> Solution:
-        """The iteration, then the measurement; where that is not enough, again in double precision from some of the best
-        weights."""
+        """The iteration, then the measurement; where that is not enough, again in double precision."""
         point, left_off = self._first(start), None
         if isinstance(start, DualPoint):
             left_off = Level(self.normal.penalty, start.gamma / self.normal.margin, 0.0)
