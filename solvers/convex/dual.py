@@ -165,19 +165,8 @@ class SpectralProblem:
 
     def reread(self, point: DualPoint) -> DualPoint:
         """What a decomposition says at this problem's gamma."""
-        value, part = self.bound(point.alpha, point.g), 1.0
-        if not math.isfinite(value) or self._falls(point):
-            value, part = self.best_part(point.alpha, point.g)
+        value, part = self.best_part(point.alpha, point.g)
         return replace(point, value=value, part=part, gamma=self.gamma)
-
-    def _falls(self, point: DualPoint) -> bool:
-        """Whether less of alpha proves more: by the derivative of the bound in `best_part` at s = 1."""
-        x = self.penalty.maximizer(-point.g / self.gamma, xp=self.xp)
-        return self.margin * float(self.xp.mean(point.alpha)) + float(self.xp.sum(point.g * x)) < 0
-
-    def bound(self, alpha: Array, g: Array) -> float:
-        """D from eigenvalues of G in ascending order; smaller ones give a smaller value."""
-        return self.margin * float(self.xp.mean(alpha)) - self.conjugate(g)
 
     def conjugate(self, g: Array) -> float:
         """gamma sum_i h*(-g_i / gamma), infinite outside its domain."""
@@ -245,5 +234,7 @@ def best_part(penalty: Spectral, gamma: float, rise: float, g: Array, *, xp: Nam
     most, steepest = 1.0, -float(g[0])
     if steepest > 0 and steepest / gamma >= penalty.dual_limit:
         most = 0.999 * gamma * penalty.dual_limit / steepest
+    elif rise + float(xp.sum(g * penalty.maximizer(-g / gamma, xp=xp))) >= 0:  # it still rises at s = 1
+        return rise - conjugate(penalty, gamma, g, xp=xp), 1.0
     s = golden_section(lambda s: conjugate(penalty, gamma, s * g, xp=xp) - s * rise, 0.0, most, 30)
     return max((s * rise - conjugate(penalty, gamma, s * g, xp=xp), s) for s in (0.0, s, most))

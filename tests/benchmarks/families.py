@@ -7,8 +7,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from tests.benchmarks.conftest import Data
 
-TUNED = ("handwriting-0", "handwriting-2", "words-0", "table-0", "table-2", "letters-0", "rotated-0")
-HELD_OUT = ("handwriting-1", "handwriting-3", "words-1", "table-1", "table-3", "letters-1", "rotated-1")
+TUNED = ("handwriting-0", "handwriting-2", "words-0", "table-0", "table-2", "table-3", "letters-0", "rotated-0")
+HELD_OUT = ("handwriting-1", "handwriting-3", "words-1", "table-1", "table-17", "letters-1", "rotated-1")
 
 
 def family(name: str) -> Data:
