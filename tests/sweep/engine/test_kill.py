@@ -19,10 +19,12 @@ from sweep.store.ledger import Ledger
 
 
 def start(file: Path, home: Path) -> subprocess.Popen[bytes]:
+    """A driver that takes SIGINT as one in a terminal does, also where the suite itself runs behind a shell's `&`."""
     return subprocess.Popen(
         [sys.executable, "-m", "sweep", "run", str(file), "--home", str(home)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
