@@ -63,7 +63,9 @@ class Diagonal:
         """A projected Newton step on F with its hinge smoothed over `width`; None where it gains next to nothing."""
         value, slope, bend = self._smoothed(gamma, w, width, p)
         free = np.flatnonzero((w > self.least) | (slope < 0))
-        inner, size = bend[np.ix_(free, free)], float(np.max(np.diag(bend), initial=0.0))
+        inner, size = bend[np.ix_(free, free)], float(np.max(np.diag(bend)))
+        if not 0 < size < math.inf:  # nothing bends, or a number is not one
+            return None
         for damping in TUNING.factor_damping:
             trial = w.copy()
             trial[free] -= np.linalg.solve(inner + damping * size * np.eye(len(free)), slope[free])
