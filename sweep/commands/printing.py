@@ -25,6 +25,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", optional: Se
     from rich.console import Console
     from rich.table import Table
 
+    rows = _aligned(rows)
     for column in optional:
         if _width(rows) > table_width():
             rows = [{name: value for name, value in row.items() if name != column} for row in rows]
@@ -47,6 +48,12 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str = "", optional: Se
         sys.stdout.write(f"{title}\n")
     console.print(table)
     sys.stdout.flush()
+
+
+def _aligned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that all have the columns of any of them, in one order; fits of several methods differ in theirs."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def _width(rows: Sequence[Mapping[str, Any]]) -> int:
@@ -74,7 +81,8 @@ def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = ""
 
 def write_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
-        writer = csv.DictWriter(sys.stdout, list(dict.fromkeys(name for row in rows for name in row)))
+        rows = _aligned(rows)
+        writer = csv.DictWriter(sys.stdout, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
 

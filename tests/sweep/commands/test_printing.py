@@ -21,3 +21,12 @@ def test_columns_are_left_out_before_a_text_is_cut(
     needed = sum(max(len(name), len(str(ROW[name]))) for name in shown) + 2 * (len(shown) - 1)
     assert (ROW["chosen"] in lines[2]) == (needed <= columns)
     assert ("balance" in shown) == (columns >= 51)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_values_stay_under_their_names_where_a_row_lacks_one(first: int, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": 1, "b": 2, "c": 3}, {"a": 4, "c": 6}][:: 1 - 2 * first]
+    print_table(rows)
+    head, _, *lines = capsys.readouterr().out.splitlines()
+    shown = [dict(zip(head.split(), line.split(), strict=True)) for line in lines]
+    assert shown == [{name: str(row.get(name, "-")) for name in "abc"} for row in rows]
