@@ -16,6 +16,8 @@ from solvers import METHODS, make_method
 
 FILE = Path(__file__).with_name("golden.json")
 SETTINGS = {"n_pairs": 300, "max_iter": 60, "restarts": 2, "random_state": 0, "device": "cpu"}
+# Descents in single precision: another machine's rounding soon leads them to another local optimum.
+FIRST_STEPS = {"max_iter": 12}
 
 
 def small_data() -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +32,8 @@ def result(name: str) -> dict[str, Any]:
     """What a method gives: distances between a few points, and its objective where it has one."""
     X, y = small_data()
     method = METHODS[name]
-    model = make_method(name, settings=SETTINGS | {"gamma": 0.05, "rank": 4})
+    settings = SETTINGS | {"gamma": 0.05, "rank": 4} | (FIRST_STEPS if method.restarts else {})
+    model = make_method(name, settings=settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         Z = np.asarray(model.fit(X, y).transform(X))
