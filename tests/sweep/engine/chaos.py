@@ -136,11 +136,15 @@ def _drive(file: Path, home: Path) -> None:
     sys.exit(main(["run", str(file), "--home", str(home), "--address", "inline"]))
 
 
-def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int) -> list[str]:
-    """Run a sweep to its end while killing workers, nodes and the driver; returns what was killed."""
+def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int, fits: int) -> list[str]:
+    """Run a sweep of so many fits to its end while killing workers, nodes and the driver; returns what was killed.
+
+    How many fits are committed says when, so that a fast machine is hit as often as a slow one.
+    """
     choice = random.Random(seed)
     plan = (["worker", "driver", "node", "worker"] * kills)[:kills]
     choice.shuffle(plan)
+    moments = sorted(choice.sample(range(fits - 2), kills))
     done: list[str] = []
     process = start(file, home, "--address", pool.address)
     before: dict[str, float] = {}
@@ -151,9 +155,9 @@ def storm(file: Path, home: Path, pool: Pool, kills: int, seed: int) -> list[str
             if len(done) >= kills or process.returncode == 0:
                 break
             process = start(file, home, "--address", pool.address)
-        time.sleep(choice.uniform(0.5, 3.0))
+        time.sleep(0.05)
         # A kill counts only in the middle of the work; the start of a driver has tests of its own.
-        if len(done) >= kills or not busy_workers():
+        if len(done) >= kills or len(committed(home)) < moments[len(done)] or not busy_workers():
             continue
         victim = plan[len(done)]
         if victim == "worker" and not kill_worker(choice):
