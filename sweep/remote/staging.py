@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import shutil
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from sweep.urls import has_secret
 REMOTE_HOME = "sweep-home"
 _PACKAGES = ("sweep", "solvers", "dashboards")
 _FILE, _DATA = "sweep.yaml", "data"
+# Makes an upload unlike all others: Ray keeps equal ones once, and deletes that when one of their jobs ends, even while
+# the next one starts.
+_MARK = "upload-id"
 # Ray refuses uploads of more than 500 MiB.
 _LARGEST_UPLOAD = 400 * 2**20
 
@@ -35,12 +39,13 @@ def home_there(remote_home: str | None) -> str:
 
 
 def stage_project(folder: Path) -> None:
-    """Copy the project's packages as they are here."""
+    """Copy the project's packages as they are here, for one job."""
     for name in _PACKAGES:
         found = importlib.util.find_spec(name)
         if found is not None and found.submodule_search_locations:
             source = Path(next(iter(found.submodule_search_locations)))
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / _MARK).write_text(uuid.uuid4().hex)
 
 
 def stage(spec: SweepSpec, folder: Path, code: Mapping[str, bytes]) -> None:
@@ -48,7 +53,7 @@ def stage(spec: SweepSpec, folder: Path, code: Mapping[str, bytes]) -> None:
     stage_project(folder)
     for name, content in code.items():
         top = name.partition("/")[0]
-        if top in (*_PACKAGES, _FILE, _DATA):
+        if top in (*_PACKAGES, _FILE, _DATA, _MARK):
             raise UserError(f"code: {top!r} is a name that a submitted sweep needs itself; rename yours")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

@@ -77,7 +77,7 @@ def test_the_uploaded_folder_runs_by_itself(sweep_file: Any, tmp_path: Path) -> 
     folder.mkdir()
     stage(spec, folder, {})
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*")}
-    assert names <= {"sweep", "solvers", "dashboards", "data", "sweep.yaml"}
+    assert names <= {"sweep", "solvers", "dashboards", "data", "sweep.yaml", "upload-id"}
     assert not list(folder.rglob("__pycache__"))
     home = tmp_path / "home"
     answer = subprocess.run(
@@ -88,6 +88,17 @@ def test_the_uploaded_folder_runs_by_itself(sweep_file: Any, tmp_path: Path) -> 
     )
     assert answer.returncode == 0, answer.stderr
     assert len(Ledger(Home(home).ledger_url).keys()) == 1
+
+
+def test_no_two_jobs_share_an_upload_that_ray_would_delete_with_the_first(sweep_file: Any, tmp_path: Path) -> None:
+    from ray._private.runtime_env.packaging import get_uri_for_directory
+
+    uris = set()
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        stage(load_spec(str(sweep_file())), tmp_path / name, {})
+        uris.add(get_uri_for_directory(str(tmp_path / name), include_gitignore=True))
+    assert len(uris) == 2
 
 
 def test_a_missing_relative_file_is_an_error_and_a_full_path_may_be_the_clusters(
