@@ -7,9 +7,8 @@ the blend of their weights (`docs/certified.md`).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -105,38 +104,42 @@ class Envelope:
 
     def gap(self, gamma: float) -> float:
         """Relative, as that of a fit."""
-        line = self.line(gamma)
+        return self._gap_of(self.line(gamma), gamma)
+
+    def _gap_of(self, line: Line, gamma: float) -> float:
         return relative_gap(line.at(gamma), self.lower(gamma), line.loss, self.margin)
 
     def worst(self, low: float, high: float) -> tuple[float, float]:
         """The largest gap between two proofs' gammas, and where.
 
-        Between corners of the lines, proofs, and gammas where |F| meets its floor, the gap is a quotient of two
-        affine functions, so it is largest at one of these.
+        Along one line, between proofs and gammas where |F| meets its floor, the gap is a quotient of two affine
+        functions, so it is largest at one of these. Where the lowest line changes, the floor jumps: both lines count.
         """
-        inner = [proof.gamma for proof in self.proofs if low <= proof.gamma <= high]
-        nodes = {low, high, *inner, *self._corners(low, high)}
-        return max((self.gap(gamma), gamma) for gamma in nodes)
+        proven = [proof.gamma for proof in self.proofs]
+        found = []
+        for start, end, line in self.pieces(low, high):
+            floor = gap_floor(line.loss, self.margin)
+            meets = [(level - line.loss) / line.omega for level in (-floor, floor) if line.omega != 0]
+            inner = [gamma for gamma in (*proven, *meets) if start < gamma < end]
+            found += [(self._gap_of(line, gamma), gamma) for gamma in (start, *inner, end)]
+        return max(found)
 
-    def _corners(self, low: float, high: float) -> Iterable[float]:
-        """Where the lowest line changes, or where it meets the floor of |F|."""
-        gamma = low
+    def pieces(self, low: float, high: float) -> Iterator[tuple[float, float, Line]]:
+        """The lowest line on each part of a range, from low to high."""
+        start = low
         line = min(self.lines, key=lambda each: (each.at(low), each.omega))
         while True:
-            ahead = math.inf, line
+            end, following = high, None
             for other in self.lines:
                 if other.omega < line.omega:  # it takes over further up
                     crossing = (other.loss - line.loss) / (line.omega - other.omega)
-                    if crossing > gamma and (crossing, other.omega) < (ahead[0], ahead[1].omega):
-                        ahead = crossing, other
-            least = gap_floor(line.loss, self.margin)
-            for floor in (-least, least):
-                if line.omega != 0 and gamma < (meets := (floor - line.loss) / line.omega) < min(ahead[0], high):
-                    yield meets
-            gamma, line = ahead
-            if gamma >= high:
+                    steeper = following is not None and crossing == end and other.omega < following.omega
+                    if start < crossing and (crossing < end or steeper):
+                        end, following = crossing, other
+            yield start, end, line
+            if following is None:
                 return
-            yield gamma
+            start, line = end, following
 
 
 def _below(proof: Proof, left: Proof, right: Proof) -> bool:

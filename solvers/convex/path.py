@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from typing import Any
@@ -158,8 +157,7 @@ class MDMLPath(BaseEstimator):
         follower = _Follower(self, model, problem, backend)
         follower.run()
         self._envelope = follower.envelope
-        used = {id(self._envelope.line(gamma)) for gamma in follower.nodes()}
-        self._envelope.lines = [line for line in self._envelope.lines if id(line) in used]
+        self._envelope.lines = [line for *_, line in self._envelope.pieces(self.gamma_min, self.gamma_max)]
         self.n_metrics_ = len(self._envelope.lines)
         self.knots_ = np.array(sorted(follower.knots, reverse=True))
         self.n_eigh_, self.converged_ = follower.n_eigh, follower.converged
@@ -236,12 +234,6 @@ class _Follower:
     def converged(self) -> bool:
         self.largest, _ = self.envelope.worst(self.path.gamma_min, self.path.gamma_max)
         return self.largest <= self.path.tol
-
-    def nodes(self) -> list[float]:
-        """Gammas at which every metric of use is the best one."""
-        low, high = self.path.gamma_min, self.path.gamma_max
-        corners = sorted({low, high, *self.envelope._corners(low, high)})
-        return [*corners, *(math.sqrt(a * b) for a, b in itertools.pairwise(corners))]
 
     def run(self) -> None:
         low, above = float(self.path.gamma_min), float(self.path.gamma_max)
