@@ -113,7 +113,7 @@ class Newton:
         return solution
 
     def _step_maker(self) -> StepMaker:
-        return StepMaker(self.p, self.state.best, single=self.single)
+        return StepMaker(self.p, self.state.best, single=self.single, tol=self.tol)
 
     def _use_double(self, part: float) -> DualPoint:
         """Go on in double precision, from G made afresh, at a part of the best weights; returns the point."""
@@ -122,9 +122,8 @@ class Newton:
         self.state.best.line_steps = TUNING.tight_line_steps
         best, p = self.state.dual, self.p
         assert best is not None
-        G = p.gradient(best.alpha)
-        self.state.dual = p.point(best.alpha, G)
-        return self.state.dual if part == 1 else p.point(part * best.alpha, part * G + (1 - part) * p.C_S)
+        best = self.state.dual = p.fresh_point(best.alpha)
+        return best if part == 1 else p.point(part * best.alpha, part * best.G + (1 - part) * p.C_S)
 
     def _first(self, start: DualPoint | Array | None) -> DualPoint:
         """Where to begin: at another fit's weights, else at alpha = 0."""
@@ -134,11 +133,11 @@ class Newton:
             probe = 1.1 + xp.cos(1.7 * xp.arange(start.g.shape[0], dtype=start.g.dtype, device=p.backend.device))
             expected = p.gradient_product(start.alpha, probe)
             drift, size = (float(xp.sqrt(xp.sum(v * v))) for v in (start.G @ probe - expected, expected))
-            return p.reread(start) if drift <= 1e-5 * size else p.point(start.alpha, p.gradient(start.alpha))
+            return p.reread(replace(start, fresh=False)) if drift <= 1e-5 * size else p.fresh_point(start.alpha)
         if start is not None:
-            return p.point(start, p.gradient(start))
+            return p.fresh_point(start)
         alpha = xp.zeros((len(p.pairs),), dtype=p.backend.dtype, device=p.backend.device)
-        return p.point(alpha, p.C_S)
+        return p.point(alpha, p.C_S, fresh=True)
 
     # -- what is known ------------------------------------------------------------------------------
 
@@ -286,9 +285,9 @@ class Newton:
     def _proven(self, dual: DualPoint) -> tuple[DualPoint, Bound]:
         """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more."""
         p = self.p
-        G = p.gradient(dual.alpha)
+        G = dual.G if dual.fresh else p.gradient(dual.alpha)
         known = proven_bound(p, self.normal, dual.alpha, G, dual.g, dual.U, dual.part)
-        if known.rounding > TUNING.reuse * self.tol * self._scale():
+        if not dual.fresh and known.rounding > TUNING.reuse * self.tol * self._scale():
             fresh = p.point(dual.alpha, G)
             bound = proven_bound(p, self.normal, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
             if bound.value > known.value:

@@ -40,6 +40,7 @@ class DualPoint:
     value : D(part alpha) at least: G(s alpha) >= s G(alpha), because C_S is psd.
     part : the share of alpha that proves it.
     gamma : what it holds for.
+    fresh : whether G was made from alpha in double precision, not step by step.
     """
 
     alpha: Array
@@ -49,6 +50,7 @@ class DualPoint:
     value: float
     part: float
     gamma: float
+    fresh: bool = False
 
 
 @dataclass
@@ -158,10 +160,14 @@ class SpectralProblem:
         self.n_eigh += 1
         return eigh(M, xp=self.xp)
 
-    def point(self, alpha: Array, G: Array) -> DualPoint:
+    def point(self, alpha: Array, G: Array, *, fresh: bool = False) -> DualPoint:
         """The dual point at alpha; its bound is that of alpha itself if it is finite, else of a part of it."""
         g, U = self.eigh(G)
-        return self.reread(DualPoint(alpha, G, g, U, -math.inf, 1.0, self.gamma))
+        return self.reread(DualPoint(alpha, G, g, U, -math.inf, 1.0, self.gamma, fresh))
+
+    def fresh_point(self, alpha: Array) -> DualPoint:
+        """The same, with G made from alpha."""
+        return self.point(alpha, self.gradient(alpha), fresh=True)
 
     def reread(self, point: DualPoint) -> DualPoint:
         """What a decomposition says at this problem's gamma."""

@@ -85,12 +85,14 @@ class StepMaker:
     ----------
     single : whether all work on pairs and points is in single precision, and the box model solved loosely; eigenvalues
         stay in double.
+    tol : relative gap that is asked for; where it is large, the box model is solved more loosely still.
     """
 
-    def __init__(self, p: SpectralProblem, best: BestMetric, *, single: bool) -> None:
+    def __init__(self, p: SpectralProblem, best: BestMetric, *, single: bool, tol: float) -> None:
         self.p, self.xp, self.best = p, p.xp, best
         self.kind = p.xp.float32 if single else p.xp.float64
-        self.effort = TUNING.loose if single else TUNING.tight
+        loose = TUNING.rough if tol >= TUNING.rough_tol else TUNING.loose
+        self.effort = loose if single else TUNING.tight
         self.X = p.xp.astype(p.pairs.X, self.kind)
 
     def metric(

@@ -75,7 +75,10 @@ class Tuning:
     lanczos : steps that tell how far that is. Reasoned: an error costs a shortened step.
     shorter, shortening : how often, and by what, a step is shortened before it is tried. Reasoned.
     damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts, earlier.
-    loose, tight : how accurately the box model is maximised in single and in double precision. Blobs, wine and two
+    rough, rough_tol : how accurately the box model is maximised down to which tolerance. Paths of csfn, cvnd, cldd
+        within 1e-2 on Act, with the loose one and with this: 6.0, 7.6, 7.8 and 4.9, 6.8, 6.1 CPU seconds, 10, 12, 17
+        and 10, 12, 13 eigendecompositions.
+    loose, tight : the same below it, in single and in double precision. Blobs, wine and two
         rotated families to 1e-5 at gamma 1e-6, 1e-4 and 1e-2: with the loose one 15 of 60 fits stall, with the tight
         one none. To 1e-3 on 16 families, `enough` of the loose one at 0.02 costs 5 % more decompositions, 26 instead of
         18 at the most, and saves a sixth of the time.
@@ -138,6 +141,8 @@ class Tuning:
     shortening: float = 0.7
     damping: float = 0.3
     damping_factor: float = 6.0
+    rough: Effort = Effort(rounds=40, enough=0.02, solves=40, solved=0.05, sample=3000)
+    rough_tol: float = 5e-3
     loose: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000)
     tight: Effort = Effort(rounds=200, enough=1e-4, solves=400, solved=1e-4, sample=20_000)
     polish: float = 20.0

@@ -40,7 +40,8 @@ class Cost:
     @property
     def cells(self) -> tuple[object, ...]:
         row = self.row
-        return f"{row.cv_score:.4f}", f"{row.test_score:.4f}", f"{row.gamma:.3g}", row.n_eigh, f"{self.cpu:.1f}"
+        score = f"{row.cv_score:.4f} +- {row.cv_score_se:.4f}"
+        return score, f"{row.test_score:.4f}", f"{row.gamma:.3g}", row.n_eigh, f"{self.cpu:.1f}"
 
 
 def cost(home: Home, dataset: str, method: str, **search: Any) -> Cost:

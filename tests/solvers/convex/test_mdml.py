@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -276,6 +277,20 @@ def test_a_start_from_other_data_of_the_same_shape_proves_nothing_by_it(regulari
     assert warm.n_eigh_ > 0
     assert warm.dual_objective_ <= cold.objective_
     assert cold.dual_objective_ <= warm.objective_
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd"])
+def test_a_start_whose_weights_are_nearly_its_own_proves_nothing_by_them(regularizer: str, fresh: bool) -> None:
+    X, y = data("digits", 200)
+    i, j = np.triu_indices(len(y), 1)
+    pairs, same = np.stack([i, j], axis=1), y[i] == y[j]
+    chosen = pairs[same], pairs[~same][::10]
+    start = MDML(regularizer, gamma=0.01, tol=1e-7).fit_pairs(X, *chosen)._start
+    more = replace(start, alpha=np.minimum(1.0, start.alpha + 1e-6), fresh=fresh)
+    model = MDML(regularizer, gamma=0.01, tol=2e-3).fit_pairs(X, *chosen, init=more)
+    np.testing.assert_array_equal(model.dual_weights_, more.alpha)
+    assert model.dual_objective_ <= dual_value(model, X, *chosen) + 1e-12
 
 
 def test_an_unreached_tolerance_is_warned_of_and_not_called_converged() -> None:
