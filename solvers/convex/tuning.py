@@ -45,6 +45,9 @@ class Tuning:
     levels : penalties of each of the two families that are tried for every decomposition. Counts level off at 16.
     judges : pairs that tell which of them is best. More changed no choice on Act, earlier.
     descent : a step aims at a penalty lower by at most this factor, as interior-point methods do. Reasoned.
+    weaken : a stronger regularizer is lowered by at most this factor: near the limit of cldd's dual a step that aims
+        further ends outside it. Path of cldd within 1e-2, Act and Reuters: 13 and 21 eigendecompositions, with 10
+        13 and 26, with 2 19 and 21.
     centred : it aims as low as that while the gap at the level is below a share of the excess, 1 / descent of this one;
         at the level itself where the gap is above this share. Reasoned.
     most_excess, least_excess : what all barriers together add to the gap, at first (all of the hinge at M = 0), and
@@ -114,6 +117,7 @@ class Tuning:
     levels: int = 20
     judges: int = 4096
     descent: float = 10.0
+    weaken: float = 3.0
     centred: float = 0.5
     most_excess: float = 1.0
     least_excess: float = 1e-4
