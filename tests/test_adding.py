@@ -89,8 +89,8 @@ TOYS = {
                 '    "toy_score": Score(True, 1.0, "a toy"),\n',
             ),
             "solvers/scores/ranking.py": (
-                '            "auc": 1 - sums(',
-                '            "toy_score": np.full(counts.shape, 0.25),\n',
+                '            "auc": lambda: 1 - mean(',
+                '            "toy_score": lambda: np.full(counts.shape, 0.25),\n',
             ),
         },
         BLOBS + SWEEP + "run = small(score='toy_score')\nassert set(run.results.test_score) == {0.25}\n",

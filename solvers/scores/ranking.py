@@ -7,9 +7,9 @@ whether an item is relevant, so that no permutation is needed: that is what make
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -88,13 +88,13 @@ class Ranking:
             own = classes[low]
             yield _Segment(low, high, int(self.starts[own]), int(self.ends[own]))
 
-    def query_scores(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Every score of the queries at ascending sorted `rows`, each (q,)."""
+    def query_scores(self, rows: np.ndarray, names: Collection[str] = PER_QUERY) -> dict[str, np.ndarray]:
+        """Some scores of the queries at ascending sorted `rows`, each (q,)."""
         step = max(1, self.block // self.labels.size)
-        blocks = in_blocks(lambda part: self._block_scores(rows[part]), rows.size, step, xp=self.xp)
-        return {name: np.concatenate([np.zeros(0), *(block[name] for block in blocks)]) for name in PER_QUERY}
+        blocks = in_blocks(lambda part: self._block_scores(rows[part], names), rows.size, step, xp=self.xp)
+        return {name: np.concatenate([np.zeros(0), *(block[name] for block in blocks)]) for name in names}
 
-    def _block_scores(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def _block_scores(self, rows: np.ndarray, names: Collection[str]) -> dict[str, np.ndarray]:
         xp, n_items = self.xp, self.labels.size - 1
         keys = self.distances(rows)
         segments = list(self.segments(rows))
@@ -112,20 +112,21 @@ class Ranking:
         row = hits // n_items
         ties = _ties(values, hits, row, xp.asarray(begins, device=self.device), xp=xp)
 
-        def sums(per_hit: Array) -> np.ndarray:
-            return _row_sums(per_hit, segments, xp=xp)
+        def mean(per_hit: Array) -> np.ndarray:
+            return _row_sums(per_hit, segments, xp=xp) / counts
 
-        precision = xp.astype(ties.upto, xp.float64) / xp.astype(ties.last + 1, xp.float64)
-        irrelevant_ahead = 2 * (ties.first - ties.before) + (ties.last - ties.first + 1) - (ties.upto - ties.before)
-        relevant = xp.take(xp.asarray(counts, device=self.device), row)
-        first_hit = ties.take(begins, xp=xp)
-        return {
-            "auc": 1 - sums(irrelevant_ahead) / (2 * counts * (n_items - counts)),
-            "ap": sums(precision) / counts,
-            **{f"recall_at_{k}": _recall(first_hit, k) for k in RECALL_AT},
-            "map_at_r": sums(_precision_within(ties, relevant, self._harmonic, xp=xp)) / counts,
-            "knn_accuracy": self._vote(keys, values, rows),
+        def map_at_r() -> np.ndarray:
+            relevant = xp.take(xp.asarray(counts, device=self.device), row)
+            return mean(_precision_within(ties, relevant, self._harmonic, xp=xp))
+
+        scores: dict[str, Callable[[], np.ndarray]] = {
+            "auc": lambda: 1 - mean(_irrelevant_ahead(ties)) / (2 * (n_items - counts)),
+            "ap": lambda: mean(xp.astype(ties.upto, xp.float64) / xp.astype(ties.last + 1, xp.float64)),
+            **{f"recall_at_{k}": partial(_recall, ties.take(begins, xp=xp), k) for k in RECALL_AT},
+            "map_at_r": map_at_r,
+            "knn_accuracy": lambda: self._vote(keys, values, rows),
         }
+        return {name: scores[name]() for name in names}
 
     @cached_property
     def _harmonic(self) -> Array:
@@ -190,6 +191,11 @@ def _ties(values: Array, hits: Array, row: Array, begins: Array, *, xp: Namespac
     before = xp.searchsorted(hits, first, side="left") - earlier
     upto = xp.searchsorted(hits, last, side="right") - earlier
     return _Ties(first - offset, last - offset, before, upto)
+
+
+def _irrelevant_ahead(ties: _Ties) -> Array:
+    """Twice the irrelevant items ahead of each hit, tied ones counting half."""
+    return 2 * (ties.first - ties.before) + (ties.last - ties.first + 1) - (ties.upto - ties.before)
 
 
 def _recall(first_hit: _Ties, k: int) -> np.ndarray:

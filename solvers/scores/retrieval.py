@@ -15,8 +15,9 @@ import numpy as np
 
 from solvers.backend import Array, to_numpy
 from solvers.scores.pooled import pooled_scores
-from solvers.scores.ranking import Ranking
+from solvers.scores.ranking import PER_QUERY, Ranking
 from solvers.scores.sampling import QuerySample, sample_queries
+from solvers.scores.table import SCORES
 
 # More queries than this are sampled, unless asked otherwise.
 MAX_QUERIES = 5000
@@ -57,10 +58,11 @@ class QueryScores:
                 mean = self.sample.mean(values, groups[group or "all"])
                 score = f"{name}_{group}".rstrip("_")
                 result[score], result[f"{score}_se"] = mean or (None, None)
-        means = [result["auc_infrequent"], result["auc_frequent"]]
-        errors = [result["auc_infrequent_se"], result["auc_frequent_se"]]
-        result["balance_score"] = balance_score(*means)
-        result["balance_score_se"] = _ratio_error(means, errors)
+        if "auc" in self.values:
+            means = [result["auc_infrequent"], result["auc_frequent"]]
+            errors = [result["auc_infrequent_se"], result["auc_frequent_se"]]
+            result["balance_score"] = balance_score(*means)
+            result["balance_score_se"] = _ratio_error(means, errors)
         result["n_queries"] = int(self.rows.size)
         result["n_skipped"] = int(self.labels.size - self.sample.stratum_sizes.sum())
         result["n_rows"] = int(self.labels.size)
@@ -83,6 +85,7 @@ def retrieval_scores(
     max_queries: int | None = MAX_QUERIES,
     seed: int = 0,
     pooled: bool = False,
+    only: Collection[str] = tuple(SCORES),
 ) -> dict[str, float | int | None]:
     """Retrieval scores of an embedding, by squared Euclidean distance between rows of Z.
 
@@ -95,6 +98,7 @@ def retrieval_scores(
         that rare classes keep theirs and means stay unbiased. None: all of them, exactly.
     seed : of that sample; equal labels and seeds give equal samples, whatever Z.
     pooled : also rank all pairs in one list (exact; several passes over the distances).
+    only : names of scores that are asked for; what none of them is made from is left out.
 
     Returns
     -------
@@ -104,9 +108,13 @@ def retrieval_scores(
         which cannot be asked), `pooled_auc`, `pooled_ap`. None stands for what was not asked for or has
         no query.
     """
+    unknown = sorted(set(only) - SCORES.keys())
+    if unknown:
+        raise ValueError(f"only: expected names of {', '.join(SCORES)}, got {unknown[0]!r}")
     ranking = Ranking(Z, y)
     pooled_auc, pooled_ap = pooled_scores(ranking) if pooled else (None, None)
-    scores = _query_scores(ranking, max_queries, seed)
+    needed = {SCORES[name].of or name for name in only}
+    scores = _query_scores(ranking, max_queries, seed, [name for name in PER_QUERY if name in needed])
     return scores.summary(frequent) | {"pooled_auc": pooled_auc, "pooled_ap": pooled_ap}
 
 
@@ -115,10 +123,12 @@ def query_scores(Z: Array, y: Any, *, max_queries: int | None = None, seed: int 
     return _query_scores(Ranking(Z, y), max_queries, seed)
 
 
-def _query_scores(ranking: Ranking, max_queries: int | None, seed: int) -> QueryScores:
+def _query_scores(
+    ranking: Ranking, max_queries: int | None, seed: int, names: Collection[str] = PER_QUERY
+) -> QueryScores:
     sizes = ranking.ends - ranking.starts
     sample = sample_queries(sizes[ranking.ends <= ranking.n_queries], max_queries, seed)
-    values = ranking.query_scores(sample.rows)
+    values = ranking.query_scores(sample.rows, names)
     return QueryScores(ranking.labels, ranking.order[sample.rows], values, sample)
 
 

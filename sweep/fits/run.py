@@ -155,12 +155,13 @@ def _score(
         values["own"] = own_score(spec, to_numpy(Z), np.asarray(y_eval), frequent)
     restarts = getattr(model, "restart_components_", None)
     if restarts is not None:
-        each = (retrieval_scores(X_eval @ L.T, y_eval, **sample) for L in restarts)
+        each = (retrieval_scores(X_eval @ L.T, y_eval, only=("auc_all",), **sample) for L in restarts)
         values["restart_auc"] = tuple(score["auc_all"] for score in each)
     if spec.fold is not None:
         return Scores.from_dict(values), {}
-    train = retrieval_scores(model.transform(X_fit), y_fit, frequent=frequent, **sample)
-    values |= {f"train_{name}": train[name] for name in ("auc_all", "auc_frequent", "auc_infrequent")}
+    compared = ("auc_all", "auc_frequent", "auc_infrequent")
+    train = retrieval_scores(model.transform(X_fit), y_fit, frequent=frequent, only=compared, **sample)
+    values |= {f"train_{name}": train[name] for name in compared}
     values["npv"] = int(getattr(model, "rank_", Z.shape[1]))
     classes, _, class_auc = queries.class_auc()
     arrays = {"class_codes": classes, "class_auc": class_auc, "class_sizes": class_sizes[classes]}

@@ -38,7 +38,7 @@ def tuning_score(spec: FitSpec, Z: Any, y: Any, frequent: np.ndarray) -> float:
     if ":" in spec.score:
         value: Any = own_score(spec, to_numpy(Z), np.asarray(y), frequent)
     else:
-        value = retrieval_scores(Z, y, frequent=frequent, **sampling(spec))[spec.score]
+        value = retrieval_scores(Z, y, frequent=frequent, only=(spec.score,), **sampling(spec))[spec.score]
     return checked(spec.score, value)
 
 

@@ -247,6 +247,23 @@ def test_class_auc_is_the_mean_over_the_queries_of_a_class():
     assert sizes @ auc / 60 == pytest.approx(scores.summary()["auc_all"])
 
 
+@pytest.mark.parametrize("name", SCORES)
+def test_a_score_alone_is_what_it_is_among_all(name):
+    rng = np.random.default_rng(5)
+    Z, y = rng.integers(4, size=(80, 2)).astype(float), rng.integers(6, size=80)
+    everything = retrieval_scores(Z, y, frequent=[0, 1])
+    alone = retrieval_scores(Z, y, frequent=[0, 1], only=(name,))
+    assert alone.items() <= everything.items()
+    assert {name, f"{name}_se"} <= alone.keys()
+    kin = {other for other, each in SCORES.items() if (each.of or other) == (SCORES[name].of or name)}
+    assert alone.keys() & SCORES.keys() == kin  # nothing else was computed
+
+
+def test_a_score_that_is_none_is_named():
+    with pytest.raises(ValueError, match=r"only: expected names of auc_all, .*, got 'auc'"):
+        retrieval_scores(np.zeros((4, 1)), [0, 0, 1, 1], only=("auc",))
+
+
 @pytest.mark.parametrize(
     ("Z", "y", "words"),
     [
