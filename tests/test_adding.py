@@ -89,7 +89,7 @@ TOYS = {
                 '    "toy_score": Score(True, 1.0, "a toy"),\n',
             ),
             "solvers/scores/ranking.py": (
-                '            "auc": lambda: 1 - mean(',
+                '            "auc": lambda: 1 - sums(',
                 '            "toy_score": lambda: np.full(counts.shape, 0.25),\n',
             ),
         },

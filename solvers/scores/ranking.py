@@ -112,16 +112,16 @@ class Ranking:
         row = hits // n_items
         ties = _ties(values, hits, row, xp.asarray(begins, device=self.device), xp=xp)
 
-        def mean(per_hit: Array) -> np.ndarray:
-            return _row_sums(per_hit, segments, xp=xp) / counts
+        def sums(per_hit: Array) -> np.ndarray:
+            return _row_sums(per_hit, segments, xp=xp)
 
         def map_at_r() -> np.ndarray:
             relevant = xp.take(xp.asarray(counts, device=self.device), row)
-            return mean(_precision_within(ties, relevant, self._harmonic, xp=xp))
+            return sums(_precision_within(ties, relevant, self._harmonic, xp=xp)) / counts
 
         scores: dict[str, Callable[[], np.ndarray]] = {
-            "auc": lambda: 1 - mean(_irrelevant_ahead(ties)) / (2 * (n_items - counts)),
-            "ap": lambda: mean(xp.astype(ties.upto, xp.float64) / xp.astype(ties.last + 1, xp.float64)),
+            "auc": lambda: 1 - sums(_irrelevant_ahead(ties)) / (2 * counts * (n_items - counts)),
+            "ap": lambda: sums(xp.astype(ties.upto, xp.float64) / xp.astype(ties.last + 1, xp.float64)) / counts,
             **{f"recall_at_{k}": partial(_recall, ties.take(begins, xp=xp), k) for k in RECALL_AT},
             "map_at_r": map_at_r,
             "knn_accuracy": lambda: self._vote(keys, values, rows),
