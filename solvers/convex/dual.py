@@ -116,6 +116,14 @@ class DualCurve:
         value, part = max(both)
         return self.margin * value, part
 
+    def blended(self, other: DualCurve, share: float) -> DualCurve:
+        """What (1 - share) of these weights and share of others prove, by the sums of their eigenvalues in order.
+
+        The eigenvalues of the blend's own G are majorised by these sums, so the bound from them is higher still.
+        """
+        lowered = (1 - share) * self.lowered + share * other.lowered
+        return replace(self, lowered=lowered, rise=(1 - share) * self.rise + share * other.rise)
+
     def value(self, gamma: float, part: float) -> float:
         """The bound in the problem's units, less the rounding of its own evaluation."""
         xp, d = numpy_namespace, self.lowered.shape[0]

@@ -3,6 +3,9 @@
 v is a minimum of functions that are affine in gamma, so it is concave. Every metric gives a line f + gamma Omega above
 it, everywhere; between two gammas with proven bounds the chord through these is a bound as well, and it is proved by
 the blend of their weights (`docs/certified.md`).
+
+Both sides are blended, and no blend is decomposed for it: eigenvalues of a sum of symmetric matrices are majorised by
+the sums of their eigenvalues in order (Ky Fan), so a sum of convex functions of them is at most that of these sums.
 """
 
 from __future__ import annotations
@@ -24,6 +27,20 @@ class Line:
     omega: float
     values: np.ndarray
     vectors: np.ndarray
+
+    def at(self, gamma: float) -> float:
+        return self.loss + gamma * self.omega
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """(1 - share) of one metric and share of another: F(M; gamma) <= loss + gamma omega."""
+
+    loss: float
+    omega: float
+    first: Line
+    second: Line
+    share: float
 
     def at(self, gamma: float) -> float:
         return self.loss + gamma * self.omega
@@ -58,12 +75,11 @@ class Knot:
 
 @dataclass(frozen=True)
 class Proof:
-    """A proven bound at a gamma: that of a part of a knot's weights."""
+    """A proven bound at a gamma: that of a sum of parts of knots' weights."""
 
     gamma: float
     value: float
-    knot: Knot
-    part: float
+    parts: tuple[tuple[float, Knot], ...]
 
 
 @dataclass
@@ -71,7 +87,7 @@ class Envelope:
     """Lines and proofs, and the gap between them."""
 
     margin: float
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Line | Mixture] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)  # by rising gamma
 
     def add(self, proof: Proof) -> None:
@@ -85,7 +101,7 @@ class Envelope:
             kept.append(each)
         self.proofs = kept
 
-    def line(self, gamma: float) -> Line:
+    def line(self, gamma: float) -> Line | Mixture:
         """The metric with the least F."""
         return min(self.lines, key=lambda line: line.at(gamma))
 
@@ -106,7 +122,7 @@ class Envelope:
         """Relative, as that of a fit."""
         return self._gap_of(self.line(gamma), gamma)
 
-    def _gap_of(self, line: Line, gamma: float) -> float:
+    def _gap_of(self, line: Line | Mixture, gamma: float) -> float:
         return relative_gap(line.at(gamma), self.lower(gamma), line.loss, self.margin)
 
     def worst(self, low: float, high: float) -> tuple[float, float]:
@@ -124,7 +140,7 @@ class Envelope:
             found += [(self._gap_of(line, gamma), gamma) for gamma in (start, *inner, end)]
         return max(found)
 
-    def pieces(self, low: float, high: float) -> Iterator[tuple[float, float, Line]]:
+    def pieces(self, low: float, high: float) -> Iterator[tuple[float, float, Line | Mixture]]:
         """The lowest line on each part of a range, from low to high."""
         start = low
         line = min(self.lines, key=lambda each: (each.at(low), each.omega))

@@ -11,8 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from solvers.backend import Array, Backend, choose_backend, is_host_data
+from solvers.backend import Array, Backend, Namespace, choose_backend, eigh, is_host_data
 from solvers.convex.dual import Solution
+from solvers.convex.envelope import Line, Mixture
 from solvers.convex.follower import Follower
 from solvers.convex.mdml import MDML
 from solvers.pairs import PairProblem
@@ -91,31 +92,26 @@ class MDMLPath(BaseEstimator):
         """
         self._check_gamma(gamma)
         line = self._envelope.line(gamma)
-        blend = self._envelope.blend(gamma)
-        weights = sum(share * proof.part * proof.knot.weights for share, proof in blend)
-        matrix = sum(
-            share * proof.part * proof.knot.gamma / gamma * proof.knot.matrix
-            for share, proof in blend
-            if proof.knot.matrix is not None
-        )
-        xp, place = self._backend.xp, self._backend.asarray
-        values, vectors = place(line.values), place(line.vectors)
+        parts = [(share * part, knot) for share, proof in self._envelope.blend(gamma) for part, knot in proof.parts]
+        weights = sum(part * knot.weights for part, knot in parts)
+        matrix = sum(part * knot.gamma / gamma * knot.matrix for part, knot in parts if knot.matrix is not None)
+        model = self._model(float(gamma))
+        values, vectors = self._eigenvalues(line)
         solution = Solution(
-            M=(vectors * values[None, :]) @ xp.matrix_transpose(vectors),
+            M=_matrix(values, vectors, xp=self._backend.xp),
             eigenvalues=values,
             eigenvectors=vectors,
-            objective=line.at(gamma),
+            objective=line.loss + gamma * self._omega(values) if isinstance(line, Mixture) else line.at(gamma),
             loss=line.loss,
             dual_objective=self._envelope.lower(gamma),
             n_iter=0,
-            n_eigh=0,
+            n_eigh=int(isinstance(line, Mixture)),
             converged=self._envelope.gap(gamma) <= self.tol,
             history=[],
             weights=weights,
-            matrix=None if blend[0][1].knot.matrix is None else matrix,
+            matrix=None if parts[0][1].matrix is None else matrix,
             reason="the path was not finished",
         )
-        model = self._model(float(gamma))
         for name in ("n_features_in_", "feature_names_in_", "classes_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
@@ -134,14 +130,32 @@ class MDMLPath(BaseEstimator):
 
     def objective(self, gammas: Any) -> Any:
         """F of the metric that `at` gives, for each gamma."""
-        return self._each(lambda gamma: self._envelope.line(gamma).at(gamma), gammas)
+        omegas: dict[int, float] = {}  # of mixtures, which have to be decomposed for it
+
+        def objective(gamma: float) -> float:
+            line, number = self._envelope.line(gamma), self.metric_number(gamma)
+            if isinstance(line, Mixture) and number not in omegas:
+                omegas[number] = self._omega(self._eigenvalues(line)[0])
+            return line.loss + gamma * omegas.get(number, line.omega)
+
+        return self._each(objective, gammas)
 
     def gap(self, gammas: Any) -> Any:
         """Relative gap between that metric and what is proved, for each gamma: never less than its true one."""
-        return self._each(self._envelope_gap, gammas)
+        return self._each(lambda gamma: self._envelope.gap(gamma), gammas)
 
-    def _envelope_gap(self, gamma: float) -> float:
-        return self._envelope.gap(gamma)
+    def _eigenvalues(self, line: Line | Mixture) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of a metric."""
+        xp, place = self._backend.xp, self._backend.asarray
+        if isinstance(line, Line):
+            return place(line.values), place(line.vectors)
+        first, second = (_matrix(place(each.values), place(each.vectors), xp=xp) for each in (line.first, line.second))
+        values, vectors = eigh((1 - line.share) * first + line.share * second, xp=xp)
+        return xp.clip(values, 0.0, None), vectors
+
+    def _omega(self, values: Array) -> float:
+        xp = self._backend.xp
+        return float(xp.sum(self._model(self.gamma_max)._penalty().value(values, xp=xp)))
 
     def _each(self, function: Any, gammas: Any) -> Any:
         for gamma in np.ravel(gammas):
@@ -218,3 +232,7 @@ class MDMLPath(BaseEstimator):
         check_is_fitted(self, "knots_")
         if not self.gamma_min <= gamma <= self.gamma_max:
             raise ValueError(f"gamma: expected a number from {self.gamma_min:g} to {self.gamma_max:g}, got {gamma!r}")
+
+
+def _matrix(values: Array, vectors: Array, *, xp: Namespace) -> Array:
+    return (vectors * values[None, :]) @ xp.matrix_transpose(vectors)

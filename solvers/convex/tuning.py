@@ -87,7 +87,8 @@ class Tuning:
         18 at the most, and saves a sixth of the time.
     knot_tol : a path's knots are solved to this share of its tolerance. Paths of csfn, cvnd, cldd within 1e-2, digits
         10, 16, 16, Reuters 12, 24, 20; with 0.6 12, 17, 17 and 13, 26, 20. The next four by counts, earlier.
-    proofs : gammas between two knots at which their weights are tried.
+    proofs : gammas between two knots at which their weights and metrics are blended.
+    blending : golden-section steps for the shares of a blend. Reasoned.
     reach_step : ratio of the gammas at which a knot's reach is tried.
     first_ratio, most_ratio : of one knot to the next: a step of the solver's own path goes about as far.
     most_reach : how far below what the last knot covers the next one may be. Reuters, cldd: without it the second knot
@@ -150,7 +151,7 @@ class Tuning:
     loose: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000)
     tight: Effort = Effort(rounds=200, enough=1e-4, solves=400, solved=1e-4, sample=20_000)
     polish: float = 20.0
-    polishers: int = 4096
+    polishers: int = 20000
     single_factors: int = 24
     grouped_factors: int = 24
     least_factor: float = 1e-4
@@ -162,10 +163,12 @@ class Tuning:
     reuse: float = 0.05
     knot_tol: float = 0.8
     proofs: int = 5
+    blending: int = 12
     reach_step: float = 1.5
     first_ratio: float = 2.2
     most_ratio: float = 2.2
     most_reach: float = 4.0
+    filled: float = 0.8
     nearby: tuple[float, ...] = (0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.35, 1.6, 1.9)
 
 

@@ -27,7 +27,7 @@ def envelope(seed: int) -> Envelope:
     ]
     knot: Any = Knot(1.0, np.ones(1), None, Ray(1.0, 0.0))
     for gamma in (LOW, *10 ** rng.uniform(-3, 0, size=5), HIGH):
-        found.add(Proof(gamma, found.line(gamma).at(gamma) - 0.01 * rng.random(), knot, 1.0))
+        found.add(Proof(gamma, found.line(gamma).at(gamma) - 0.01 * rng.random(), ((1.0, knot),)))
     return found
 
 
