@@ -114,7 +114,7 @@ def _mdml(
         algorithms={"certified": "certified", "paper": "paper"},
         certificate=certificate,
         reference=reference,
-        **{"version": 10 if more.get("path") else 5} | more,
+        **{"version": 11 if more.get("path") else 5} | more,
     )
 
 

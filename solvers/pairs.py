@@ -121,6 +121,19 @@ class PairSet:
         """sum_k w_k z_k z_k', shape (D, D), for weights (m,)."""
         return symmetric_product(self.X, self.laplacian(weights, self.X), xp=self.xp)
 
+    def sparse_scatter(self, weights: Array) -> Array:
+        """The same where many weights are zero: from the other pairs, and the points that these have."""
+        xp = self.xp
+        moving = xp.nonzero(weights != 0)[0]
+        ends = [xp.take(each, moving) for each in (self.graph.first, self.graph.second)]
+        member = self.sums(xp.astype(weights != 0, self.X.dtype)) > 0
+        touched = xp.nonzero(member)[0]
+        if touched.shape[0] == 0:
+            return xp.zeros((self.X.shape[1],) * 2, dtype=self.X.dtype, device=self.graph.device)
+        place = xp.cumulative_sum(xp.astype(member, xp.int64)) - 1
+        points = xp.take(self.X, touched, axis=0)
+        return PairSet(points, *(xp.take(place, each) for each in ends), xp=xp).scatter(xp.take(weights, moving))
+
 
 @dataclass(frozen=True)
 class PairProblem:

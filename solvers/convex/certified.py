@@ -20,7 +20,7 @@ from solvers.convex.levels import Level, Levels
 from solvers.convex.normal import NormalProblem, normalize
 from solvers.convex.primal import BestMetric, Parts
 from solvers.convex.steps import LevelMetric, StepMaker, level_gap
-from solvers.convex.tuning import TUNING
+from solvers.convex.tuning import TUNING, Effort
 from solvers.pairs import PairProblem
 from solvers.regularizers.spectral import SmoothConjugate
 
@@ -70,21 +70,23 @@ class State:
 
 @dataclass(frozen=True)
 class Measured:
-    """A metric and its objective in double precision; eigenvalues rise. `projected` as in `Solution`."""
+    """A metric and its objective in double precision; eigenvalues rise."""
 
     objective: float
     loss: float
     M: Array
     values: Array
     vectors: Array
-    projected: Array | None = None
 
 
 class Newton:
     """One fit."""
 
-    def __init__(self, normal: NormalProblem, tol: float, max_iter: int, backend: Backend) -> None:
+    def __init__(
+        self, normal: NormalProblem, tol: float, max_iter: int, backend: Backend, loose: Effort = TUNING.loose
+    ) -> None:
         self.normal, self.tol, self.max_iter = normal, tol, max_iter
+        self.loose = TUNING.rough if tol >= TUNING.rough_tol else loose
         self.p = SpectralProblem(normal.problem, normal.penalty, normal.gamma, backend)
         self.xp = backend.xp
         most = TUNING.most_excess / normal.problem.similar_scatter.shape[0]
@@ -95,15 +97,22 @@ class Newton:
         self.began = time.perf_counter()
 
     def run(self, start: DualPoint | Array | None) -> Solution:
-        """The iteration, then the measurement; where that is not enough, again in double precision."""
+        """The iteration, then the measurement."""
+        self.descend(start)
+        return self.complete()
+
+    def descend(self, start: DualPoint | Array | None) -> None:
+        """The iteration."""
         point, left_off = self._first(start), None
         if isinstance(start, DualPoint):
             left_off = Level(self.normal.penalty, start.gamma / self.normal.margin, 0.0)
         point = self._descend(point, left_off)
         if not self._reached() and not self._spent() and not self._feasible(point):
             part = point.part
-            point = self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S)
-            point = self._descend(point)
+            self._descend(self.p.point(part * point.alpha, part * point.G + (1 - part) * self.p.C_S))
+
+    def complete(self) -> Solution:
+        """The measurement; where that is not enough, the iteration again in double precision."""
         solution = self._finish()
         for part in TUNING.retries:
             if solution.converged or self._spent():
@@ -113,7 +122,8 @@ class Newton:
         return solution
 
     def _step_maker(self) -> StepMaker:
-        return StepMaker(self.p, self.state.best, single=self.single, tol=self.tol)
+        effort = self.loose if self.single else TUNING.tight
+        return StepMaker(self.p, self.state.best, effort, single=self.single)
 
     def _use_double(self, part: float) -> DualPoint:
         """Go on in double precision, from G made afresh, at a part of the best weights; returns the point."""
@@ -149,12 +159,13 @@ class Newton:
             metrics.append((metric.x, metric.distances))
         parts = [(x, state.best.measure(point.g, point.alpha, x, distances)) for x, distances in metrics]
         own = state.best.offer(point.U, [(x, *state.best.multiple(x, each)) for x, each in parts])
-        if state.dual is None or point.value > state.dual.value:
-            state.dual, state.own = point, own
+        highest = state.dual is None or point.value > state.dual.value
+        if highest:
+            state.dual, state.own = replace(point, along=metric.XU), own
         if not self._reached() and state.gap <= TUNING.polish * self.tol * self._scale():
             x, distances = self.steps.polished(point, metric)
             polished = state.best.offer(point.U, [(x, 1.0, state.best.measure(point.g, point.alpha, x, distances))])
-            if state.dual is point and polished[1] < own[1]:
+            if highest and polished[1] < own[1]:
                 state.own = polished
         state.history.append(
             {
@@ -247,8 +258,7 @@ class Newton:
     def _finish(self) -> Solution:
         """Measure the result in double precision: the bound at a G made afresh, F at the metric that is returned."""
         p, state, normal = self.p, self.state, self.normal
-        assert state.dual is not None
-        dual, bound = self._proven(state.dual)
+        dual, bound = self.proven()
         found = None
         if state.own is not None and state.own[1] - bound.value <= self.tol * self._scale():
             found = self._own_metric(dual, state.own[0], bound.share)  # decomposed already
@@ -272,26 +282,29 @@ class Newton:
             converged=converged,
             history=state.history,
             weights=bound.part * dual.alpha,
-            start=replace(dual, gamma=scale * p.gamma),
+            start=replace(dual, along=None),  # of the size of the data
             curve=bound.curve,
-            gradient_unit=normal.margin / normal.unit,
-            projected=None if found.projected is None else math.sqrt(normal.margin / normal.unit) * found.projected,
             reason="" if converged else self._reason(rounding / gap_scale(found.objective, found.loss, p.margin)),
         )
 
     def _gap(self, found: Measured, bound: Bound) -> float:
         return relative_gap(found.objective, bound.value, found.loss, self.p.margin)
 
-    def _proven(self, dual: DualPoint) -> tuple[DualPoint, Bound]:
-        """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more."""
-        p = self.p
+    def proven(self) -> tuple[DualPoint, Bound]:
+        """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more.
+
+        The point has gamma in the user's units: another fit can start from it.
+        """
+        p, dual = self.p, self.state.dual
+        assert dual is not None
+        dual = replace(dual, gamma=self.normal.margin * p.gamma)
         G = dual.G if dual.fresh else p.gradient(dual.alpha)
         known = proven_bound(p, self.normal, dual.alpha, G, dual.g, dual.U, dual.part)
         if not dual.fresh and known.rounding > TUNING.reuse * self.tol * self._scale():
             fresh = p.point(dual.alpha, G)
             bound = proven_bound(p, self.normal, fresh.alpha, G, fresh.g, fresh.U, fresh.part)
             if bound.value > known.value:
-                return fresh, bound
+                return replace(fresh, gamma=dual.gamma), bound
         return replace(dual, G=G), known
 
     def _reason(self, rounding: float) -> str:
@@ -304,13 +317,12 @@ class Newton:
         p, xp = self.p, self.xp
         rank = int(xp.max(xp.where(x > 0, xp.arange(1, x.shape[0] + 1, device=p.backend.device), 0)))
         kept, root = dual.U[:, :rank], xp.sqrt(x[:rank])
-        projected = p.pairs.X @ kept
         factor = kept * root[None, :]
-        M, distances = factor @ xp.matrix_transpose(factor), p.between(projected * root[None, :])
+        M, distances = factor @ xp.matrix_transpose(factor), p.distances(factor)
         scale, _ = self.state.best.multiple(x, Parts(float(xp.sum(p.C_S * M)), distances, 0.0))
         order = xp.argsort(x, stable=True)
         values, vectors = scale * xp.take(x, order), xp.take(dual.U, order, axis=1)
-        return replace(self._measured(scale * M, scale * distances, values, vectors, share), projected=projected)
+        return self._measured(scale * M, scale * distances, values, vectors, share)
 
     def _mixed_metric(self) -> Measured:
         """The best mixture of the metrics so far, decomposed."""

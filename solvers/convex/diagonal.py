@@ -31,7 +31,8 @@ class Diagonal:
     ----------
     x : (r,) the eigenvalues at w = 1, all positive; on the host, like all of size r or K.
     starts : (K,) where in x each group starts.
-    far : (s, K) what each group adds to the distances of some of the pairs.
+    far : (m, K) what each group adds to the distances of the pairs.
+    judges : (s, K) the same for those of them that F is minimised on.
     similar : (K,) what it adds to <C_S, M>.
     penalty, margin : of the problem.
     least : of the factors; above zero where h is infinite at zero.
@@ -40,6 +41,7 @@ class Diagonal:
     x: np.ndarray
     starts: np.ndarray
     far: Array
+    judges: Array
     similar: np.ndarray
     penalty: SmoothConjugate
     margin: float
@@ -48,6 +50,10 @@ class Diagonal:
     def eigenvalues(self, w: np.ndarray) -> np.ndarray:
         """(r,) at factors w (K,) of the groups."""
         return np.repeat(w, np.diff(self.starts, append=len(self.x))) * self.x
+
+    def distances(self, w: np.ndarray, p: SpectralProblem) -> Array:
+        """Of the pairs (m, ...), at factors (K, ...) of the groups."""
+        return _product(self.far, w, p)
 
     def best(self, gamma: float, w: np.ndarray, p: SpectralProblem, *, near: bool = False) -> np.ndarray:
         """Factors at which F is about least, from w; `near` where w is about best for nearly the same gamma."""
@@ -70,7 +76,7 @@ class Diagonal:
             trial = w.copy()
             trial[free] -= np.linalg.solve(inner + damping * size * np.eye(len(free)), slope[free])
             trial = np.maximum(trial, self.least)
-            gain = value - self._total(gamma, trial, self.margin - self._distances(trial, p), width, p)
+            gain = value - self._total(gamma, trial, self._hinge(trial, p), width, p)
             if gain > 0:
                 return trial if gain > TUNING.diagonal_enough * abs(value) else None
         return None
@@ -79,12 +85,12 @@ class Diagonal:
         self, gamma: float, w: np.ndarray, width: float, p: SpectralProblem
     ) -> tuple[float, np.ndarray, np.ndarray]:
         """Value, gradient and Hessian of F with its hinge smoothed."""
-        xp, m = p.xp, self.far.shape[0]
-        hinge = self.margin - self._distances(w, p)
+        xp, m = p.xp, self.judges.shape[0]
+        hinge = self._hinge(w, p)
         rise = xp.clip(hinge / width + 0.5, 0.0, 1.0)
-        inside = xp.take(self.far, xp.nonzero((rise > 0) & (rise < 1))[0], axis=0)
+        inside = xp.take(self.judges, xp.nonzero((rise > 0) & (rise < 1))[0], axis=0)
         curved = xp.matrix_transpose(inside) @ inside / width
-        sums = to_numpy(xp.concat([curved, (rise @ self.far)[None, :]], axis=0)) / m  # one wait for the device
+        sums = to_numpy(xp.concat([curved, (rise @ self.judges)[None, :]], axis=0)) / m  # one wait for the device
         x = self.eigenvalues(w)
         first, second = (f(x, xp=numpy_namespace) for f in (self.penalty.slope, self.penalty.curvature))
         slope = self.similar - sums[-1] + gamma * np.add.reduceat(first * self.x, self.starts)
@@ -99,25 +105,28 @@ class Diagonal:
         omega = float(np.sum(self.penalty.value(self.eigenvalues(w), xp=numpy_namespace)))
         return float(self.similar @ w) + smooth + gamma * omega
 
-    def _distances(self, w: np.ndarray, p: SpectralProblem) -> Array:
-        return self.far @ p.xp.asarray(w, dtype=self.far.dtype, device=p.backend.device)
+    def _hinge(self, w: np.ndarray, p: SpectralProblem) -> Array:
+        return self.margin - _product(self.judges, w, p)
+
+
+def _product(far: Array, w: np.ndarray, p: SpectralProblem) -> Array:
+    return far @ p.xp.asarray(w, dtype=far.dtype, device=p.backend.device)
 
 
 def diagonal(p: SpectralProblem, penalty: SmoothConjugate, U: Array, XU: Array, x: Array) -> Diagonal:
     """The metrics around U diag(x) U' with eigenvalues x (r,) > 0, U (D, d) with d >= r, and the points along U (n, d).
 
-    F is taken over as many of the pairs as `TUNING.polishers` says.
+    F is minimised on as many of the pairs as `TUNING.polishers` says.
     """
     xp, r = p.xp, x.shape[0]
-    stride = -(-len(p.pairs) // TUNING.polishers)
-    pairs = p.pairs.subset(xp.arange(0, len(p.pairs), stride, device=p.backend.device), XU)
     singles = min(TUNING.single_factors, r)
     grouped = np.geomspace(singles, r, TUNING.grouped_factors + 1)[:-1]
     starts = np.unique(np.concatenate([np.arange(singles), np.minimum(grouped, r - 1)]).astype(int))
     host, place = to_numpy(x), np.arange(U.shape[1])[:, None]
     member = (place >= starts) & (place < np.append(starts[1:], r))
     weights = member * np.pad(host, (0, U.shape[1] - r))[:, None]
-    far = pairs.diagonal_forms(XU, xp.asarray(weights, dtype=XU.dtype, device=p.backend.device))
+    far = p.pairs.diagonal_forms(XU, xp.asarray(weights, dtype=XU.dtype, device=p.backend.device))
+    stride = -(-len(p.pairs) // TUNING.polishers)
     along = to_numpy(xp.sum((xp.astype(p.C_S, U.dtype) @ U) * U, axis=0)).astype(float)
     least = 0.0 if math.isfinite(penalty.slope_at_zero) else TUNING.least_factor
-    return Diagonal(host, starts, far, along @ weights, penalty, p.margin, least)
+    return Diagonal(host, starts, far, far[::stride, :], along @ weights, penalty, p.margin, least)

@@ -41,6 +41,7 @@ class DualPoint:
     part : the share of alpha that proves it.
     gamma : what it holds for.
     fresh : whether G was made from alpha in double precision, not step by step.
+    along : (n, k) the points along the leading eigenvectors, in any precision, where they are at hand.
     """
 
     alpha: Array
@@ -51,6 +52,7 @@ class DualPoint:
     part: float
     gamma: float
     fresh: bool = False
+    along: Array | None = None
 
 
 @dataclass
@@ -67,8 +69,6 @@ class Solution:
     matrix : (D, D) the norm's dual, where the bound needs one.
     start : what a fit with another gamma on the same pairs can begin from.
     curve : what the weights prove at other gammas.
-    gradient_unit : what an eigenvalue of 1 in `start` is in the user's units.
-    projected : (n, k) the points along leading eigenvectors in `start`, where those of the metric are among them.
     """
 
     M: Array
@@ -86,8 +86,6 @@ class Solution:
     start: DualPoint | None = None
     reason: str = ""
     curve: DualCurve | None = None
-    gradient_unit: float = 1.0
-    projected: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,7 @@ class SpectralProblem:
 
     def gradient(self, alpha: Array) -> Array:
         """G(alpha)."""
-        return self.C_S - self.pairs.scatter(alpha / len(self.pairs))
+        return self.C_S - self.pairs.sparse_scatter(alpha / len(self.pairs))
 
     def gradient_product(self, alpha: Array, v: Array) -> Array:
         """G(alpha) v."""

@@ -107,7 +107,8 @@ class Levels:
     def below(self, level: Level, gap: float, excess: float) -> Level:
         """What a step from a level aims at: a lower one as far as the weights are near this one's optimum."""
         share = max(1 / TUNING.descent, min(1.0, gap / (TUNING.centred * excess))) if excess > 0 else 1.0
-        sigma, mu = max(share, 1 / TUNING.weaken) * level.sigma, share * level.mu
+        most = TUNING.weaken if math.isinf(self.penalty.dual_limit) else TUNING.weaken_to_limit
+        sigma, mu = max(share, 1 / most) * level.sigma, share * level.mu
         return Level(self.penalty, max(self.gamma, sigma), mu if mu > self.least else 0.0)
 
     def same(self, level: Level, gap: float, excess: float) -> Level:

@@ -29,7 +29,7 @@ from solvers.convex.diagonal import diagonal
 from solvers.convex.dual import DualPoint, SpectralProblem
 from solvers.convex.levels import Level, metrics
 from solvers.convex.primal import BestMetric
-from solvers.convex.tuning import TUNING
+from solvers.convex.tuning import TUNING, Effort
 from solvers.pairs import PairSet
 
 
@@ -83,16 +83,14 @@ class StepMaker:
 
     Parameters
     ----------
-    single : whether all work on pairs and points is in single precision, and the box model solved loosely; eigenvalues
-        stay in double.
-    tol : relative gap that is asked for; where it is large, the box model is solved more loosely still.
+    effort : how accurately the box model is solved.
+    single : whether all work on pairs and points is in single precision; eigenvalues stay in double.
     """
 
-    def __init__(self, p: SpectralProblem, best: BestMetric, *, single: bool, tol: float) -> None:
+    def __init__(self, p: SpectralProblem, best: BestMetric, effort: Effort, *, single: bool) -> None:
         self.p, self.xp, self.best = p, p.xp, best
         self.kind = p.xp.float32 if single else p.xp.float64
-        loose = TUNING.rough if tol >= TUNING.rough_tol else TUNING.loose
-        self.effort = loose if single else TUNING.tight
+        self.effort = effort
         self.X = p.xp.astype(p.pairs.X, self.kind)
 
     def metric(
@@ -110,9 +108,8 @@ class StepMaker:
         """
         p, xp, g = self.p, self.xp, point.g
         found = metrics(levels, g, xp=xp)
-        rank = max(int(xp.sum(xp.astype(x > 0, xp.int64))) for x in found)
-        near = min(rank + 2 * TUNING.model_rank, g.shape[0])
-        XU = self.X @ xp.astype(point.U[:, :near], self.kind)
+        near = min(_rank(xp.stack(found), xp=xp) + 2 * TUNING.model_rank, g.shape[0])
+        XU = self._along(point, near)
 
         def forms(pairs: PairSet, eigenvalues: list[Array]) -> Array:
             W = xp.astype(xp.stack([each[:near] for each in eigenvalues], axis=1), self.kind)
@@ -144,15 +141,14 @@ class StepMaker:
     def polished(self, point: DualPoint, metric: LevelMetric) -> tuple[Array, Array]:
         """The eigenvalues (D,) about best with the metric's eigenvectors, and the distances of the pairs."""
         p, xp = self.p, self.xp
-        near, rank = metric.XU.shape[1], int(xp.sum(xp.astype(metric.x > 0, xp.int64)))
+        near, rank = metric.XU.shape[1], _rank(metric.x, xp=xp)
         if rank == 0:
             return metric.x, metric.distances
         U = xp.astype(point.U[:, :near], self.kind)
         family = diagonal(p, metric.level.penalty, U, metric.XU, metric.x[:rank])
-        found = family.eigenvalues(family.best(p.gamma, np.ones(len(family.starts)), p))
-        x = xp.concat([p.backend.asarray(found), metric.x[rank:]])
-        W = xp.astype(x[:near, None], self.kind)
-        return x, xp.astype(p.pairs.diagonal_forms(metric.XU, W)[:, 0], point.g.dtype)
+        w = family.best(p.gamma, np.ones(len(family.starts)), p)
+        x = xp.concat([p.backend.asarray(family.eigenvalues(w)), metric.x[rank:]])
+        return x, xp.astype(family.distances(w, p), point.g.dtype)
 
     def step(self, point: DualPoint, metric: LevelMetric, smoothing: float, gap: float) -> Step:
         """The step that the model at a metric's target suggests; `gap` says how much there is to gain."""
@@ -186,25 +182,28 @@ class StepMaker:
         p, xp = self.p, self.xp
         model, pairs = pair_model(p.pairs, metric.XU, T / len(p.pairs)), p.pairs.of(metric.XU)
         alpha, distances, total = point.alpha, metric.predicted, 0.0
-        direction, rotated = xp.astype(xp.zeros_like(point.G), self.kind), xp.zeros_like(T)
-        for _ in range(TUNING.proposals):
+        rotated = xp.zeros_like(T)
+        for _ in range(self.effort.proposals):
             change = self._proposal(model, alpha, distances, smoothing, gap)
             if change is None:
                 break
-            turn = self._direction(change)
-            turned = xp.matrix_transpose(U) @ (turn @ U)
             if model.rest is None:  # exact: the caller finds the best point on the way
-                return change, turn, turned
+                turn = self._direction(change, self.X)
+                return change, turn, xp.matrix_transpose(U) @ (turn @ U)
+            turned = self._direction(change, metric.XU)
             slope = float(xp.mean((p.margin - distances - smoothing * alpha) * change))
             bend = float(xp.sum(T * turned * turned)) + smoothing * float(xp.mean(change * change))
             length = min(1.0, slope / max(bend, 1e-300))
-            alpha, direction, rotated = alpha + length * change, direction + length * turn, rotated + length * turned
+            alpha, rotated = alpha + length * change, rotated + length * turned
             gain = length * slope - length * length * bend / 2
             total += gain
-            if gain < TUNING.proposed * total:
+            if gain < self.effort.proposed * total:
                 break
             distances = metric.predicted - xp.astype(pairs.products(metric.XU @ (T * rotated)), alpha.dtype)
-        return alpha - point.alpha, direction, rotated
+        change = alpha - point.alpha
+        if U.shape[1] == U.shape[0]:
+            return change, U @ rotated @ xp.matrix_transpose(U), rotated
+        return change, self._direction(change, self.X), rotated
 
     def _proposal(self, whole: PairModel, alpha: Array, distances: Array, smoothing: float, gap: float) -> Array | None:
         """Change of alpha that maximises the quadratic model of the smoothed dual; None if it finds nothing to gain."""
@@ -236,12 +235,26 @@ class StepMaker:
             # Settling the far pairs overshot: near the dual's limit it bends sharply.
         return None
 
-    def _direction(self, change: Array) -> Array:
-        """Change of G that a change of alpha makes."""
-        p, xp = self.p, self.xp
-        moving = xp.nonzero(change != 0)[0]
-        weights = xp.astype(xp.take(change, moving) / len(p.pairs), self.kind)
-        return -p.pairs.subset(moving, self.X).scatter(weights)
+    def _along(self, point: DualPoint, count: int) -> Array:
+        """The points along so many leading eigenvectors (n, count); what is at hand is not computed again."""
+        xp, known = self.xp, point.along
+        if known is None:
+            return self.X @ xp.astype(point.U[:, :count], self.kind)
+        shared = min(known.shape[1], count)
+        parts = [xp.astype(known[:, :shared], self.kind)]
+        if shared < count:
+            parts.append(self.X @ xp.astype(point.U[:, shared:count], self.kind))
+        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+
+    def _direction(self, change: Array, points: Array) -> Array:
+        """Change of G that a change of alpha makes, in the coordinates that the points have."""
+        weights = self.xp.astype(change / len(self.p.pairs), self.kind)
+        return -self.p.pairs.of(points).sparse_scatter(weights)
+
+
+def _rank(x: Array, *, xp: Any) -> int:
+    """How many eigenvalues (..., D) are positive, in a stack at most."""
+    return int(xp.max(xp.sum(xp.astype(x > 0, xp.int64), axis=-1)))
 
 
 def level_gap(alpha: Array, distances: Array, *, margin: float, xp: Any) -> float:

@@ -20,6 +20,8 @@ class Effort:
     rounds, enough : of the active-set method at most, and the share of the gain so far that ends them.
     solves, solved : steps of conjugate gradients in each at most, and the residual that ends them.
     sample : the Newton system is solved on at most so many pairs and extended to the others.
+    proposals, proposed : how often the pair model is asked in one step where it is not exact, while the last answer has
+        brought this share of all.
     """
 
     rounds: int
@@ -27,6 +29,8 @@ class Effort:
     solves: int
     solved: float
     sample: int
+    proposals: int = 4
+    proposed: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class Tuning:
     levels : penalties of each of the two families that are tried for every decomposition. Counts level off at 16.
     judges : pairs that tell which of them is best. More changed no choice on Act, earlier.
     descent : a step aims at a penalty lower by at most this factor, as interior-point methods do. Reasoned.
-    weaken : a stronger regularizer is lowered by at most this factor: near the limit of cldd's dual a step that aims
-        further ends outside it. Path of cldd within 1e-2, Act and Reuters: 13 and 21 eigendecompositions, with 10
-        13 and 26, with 2 19 and 21.
+    weaken, weaken_to_limit : a stronger regularizer is lowered by at most this factor; by the second where the dual has
+        a limit (cldd, it), near which a step that aims further ends outside it. Paths of csfn within 1e-2, Act and
+        Reuters: 9 and 13 eigendecompositions, with 3 11 and 13; of cldd 14 and 17, with 5 24 and 16.
     centred : it aims as low as that while the gap at the level is below a share of the excess, 1 / descent of this one;
         at the level itself where the gap is above this share. Reasoned.
     most_excess, least_excess : what all barriers together add to the gap, at first (all of the hinge at M = 0), and
@@ -68,9 +72,6 @@ class Tuning:
     model_rank : coordinates that the pair model takes as they are; counts on Act rise below 32, earlier.
     all_coordinates : so few coordinates are all taken as they are. Seconds, earlier.
     groups : groups of coordinates that the rest is summed up in. Counts on Act, earlier.
-    proposals, proposed : how often the pair model is asked in one step where it is not exact, while the last answer has
-        brought this share of all. Paths of csfn, cvnd, cldd within 1e-2, Reuters 13, 24, 19 and Act 11, 13, 16; with a
-        share of 0.05 12, 23, 25 and 10, 12, 17, for a fifth more time.
     few_pairs : so few pairs have their differences at hand. Seconds, earlier.
     followed : eigenvalues that are followed along a line, at most half of them; the others move straight on. Reasoned.
     to_barrier : share of the way to where an eigenvalue would cross its barrier. The usual one of interior-point
@@ -81,7 +82,9 @@ class Tuning:
     rough, rough_tol : how accurately the box model is maximised down to which tolerance. Paths of csfn, cvnd, cldd
         within 1e-2 on Act, with the loose one and with this: 6.0, 7.6, 7.8 and 4.9, 6.8, 6.1 CPU seconds, 10, 12, 17
         and 10, 12, 13 eigendecompositions.
-    loose, tight : the same below it, in single and in double precision. Blobs, wine and two
+    loose, knots, tight : the same below it, in single precision for fits and for the knots of paths, and in double.
+        Knots ask the pair model more often. Path of cvnd within 1e-3 on Reuters: 54 eigendecompositions, with loose
+        knots 63. Cold fits to 1e-3 there: 126 instead of 135, for a quarter more time. Blobs, wine and two
         rotated families to 1e-5 at gamma 1e-6, 1e-4 and 1e-2: with the loose one 15 of 60 fits stall, with the tight
         one none. To 1e-3 on 16 families, `enough` of the loose one at 0.02 costs 5 % more decompositions, 26 instead of
         18 at the most, and saves a sixth of the time.
@@ -90,11 +93,16 @@ class Tuning:
     proofs : gammas between two knots at which their weights and metrics are blended.
     blending : golden-section steps for the shares of a blend. Reasoned.
     reach_step : ratio of the gammas at which a knot's reach is tried.
-    first_ratio, most_ratio : of one knot to the next: a step of the solver's own path goes about as far.
+    first_ratio, most_ratio, most_ratio_tol : of one knot to the next, the most for paths within this tolerance; it
+        falls with its cube root, as the gap between two knots rises. Paths of csfn, cvnd within 1e-2, Act: 9 and 12
+        eigendecompositions in 5 and 9 knots; with 2.2 9 and 13 in 6 and 11.
+    filled : share of the gap's room between two knots that the next is placed to fill. Path of cvnd within 1e-3 on
+        Reuters: 54 eigendecompositions, with 0.8 62, with 0.5 57.
     most_reach : how far below what the last knot covers the next one may be. Reuters, cldd: without it the second knot
-        is 1e-4, and takes 25 eigendecompositions.
-    nearby : around a knot, gammas over its own for which its eigenvectors give a metric; rising. Path of cvnd on
-        Reuters: 24 eigendecompositions; with seven of them 27.
+        is 1e-4, and takes 25 eigendecompositions, earlier.
+    above, below, further : around a knot, gammas over its own for which its eigenvectors give a metric; below these, as
+        long as they are within the tolerance, by this ratio. Path of cvnd on Reuters: 24 eigendecompositions; with
+        seven of them 27, earlier.
     polish : eigenvalues are polished (`solvers.convex.diagonal`) while the gap is within this many tolerances: it
         rarely takes off more. Path of cvnd on Reuters: 23 eigendecompositions instead of 32.
     polishers : pairs that it looks at, at most; F is measured on all. With eight times as many paths
@@ -118,7 +126,8 @@ class Tuning:
     levels: int = 20
     judges: int = 4096
     descent: float = 10.0
-    weaken: float = 3.0
+    weaken: float = 5.0
+    weaken_to_limit: float = 2.0
     centred: float = 0.5
     most_excess: float = 1.0
     least_excess: float = 1e-4
@@ -137,8 +146,6 @@ class Tuning:
     all_coordinates: int = 128
     groups: int = 8
     few_pairs: int = 8192
-    proposals: int = 4
-    proposed: float = 0.2
     followed: int = 64
     to_barrier: float = 0.95
     lanczos: int = 12
@@ -149,9 +156,10 @@ class Tuning:
     rough: Effort = Effort(rounds=40, enough=0.02, solves=40, solved=0.05, sample=3000)
     rough_tol: float = 5e-3
     loose: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000)
+    knots: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000, proposals=6, proposed=0.02)
     tight: Effort = Effort(rounds=200, enough=1e-4, solves=400, solved=1e-4, sample=20_000)
     polish: float = 20.0
-    polishers: int = 20000
+    polishers: int = 4096
     single_factors: int = 24
     grouped_factors: int = 24
     least_factor: float = 1e-4
@@ -166,10 +174,13 @@ class Tuning:
     blending: int = 12
     reach_step: float = 1.5
     first_ratio: float = 2.2
-    most_ratio: float = 2.2
+    most_ratio: float = 3.0
+    most_ratio_tol: float = 1e-2
     most_reach: float = 4.0
-    filled: float = 0.8
-    nearby: tuple[float, ...] = (0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.35, 1.6, 1.9)
+    filled: float = 0.6
+    above: tuple[float, ...] = (1.15, 1.35, 1.6, 1.9)
+    below: tuple[float, ...] = (0.85, 0.7, 0.55, 0.4, 0.25)
+    further: float = 0.6
 
 
 TUNING = Tuning()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.preprocessing import MinMaxScaler
 from solvers import MDML, MDMLPath
 from solvers.backend import to_numpy
 from solvers.convex.dual import relative_gap
+from solvers.convex.envelope import Mixture
 from solvers.regularizers.table import make_regularizer
 from tests.conftest import ArrayBackend
 
@@ -71,6 +73,24 @@ def test_every_gamma_is_within_the_tolerance_by_a_certificate_of_its_own(regular
         assert relative_gap(F, D, model.loss_, 1.0) <= path.gap(gamma) + 1e-8 <= 1e-2 + 1e-8
         assert model.objective_ == path.objective(gamma)
         assert model.converged_
+
+
+@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd", "l2"])
+def test_mixtures_and_blends_are_no_better_than_is_said(regularizer: str) -> None:
+    X, similar, dissimilar = pairs_of_digits()
+    path = MDMLPath(regularizer, tol=1e-2).fit_pairs(X, similar, dissimilar)
+    envelope = path._envelope
+    pieces = envelope.pieces(path.gamma_min, path.gamma_max)
+    mixtures = [math.sqrt(start * end) for start, end, line in pieces if isinstance(line, Mixture)]
+    blends = [proof for proof in envelope.proofs if len(proof.parts) > 1]
+    assert mixtures
+    assert blends
+    for gamma in mixtures:
+        F, _ = recomputed(path.at(gamma), X, similar, dissimilar)
+        assert envelope.line(gamma).at(gamma) + 1e-10 >= F
+    for proof in blends:
+        _, D = recomputed(path.at(proof.gamma), X, similar, dissimilar)
+        assert proof.value <= D + 1e-12
 
 
 @pytest.mark.parametrize("regularizer", ["tr", "l1", "l21"])
