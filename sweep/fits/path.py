@@ -1,8 +1,8 @@
 """A whole range of gammas from one fit: the curve of scores over gamma, fine where it matters.
 
 The path gives a metric for every gamma; scoring one costs about as much as a step of the solver. So a coarse grid is
-scored first, the same in every fold, and then the neighbourhood of its best point is halved a few times. A metric that
-serves several gammas is scored once.
+scored first, the same in every fold, and then a few times the top of the parabola through the best point and those
+beside it. A metric that serves several gammas is scored once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from sweep.fits.scoring import tuning_score
 from sweep.fits.spec import FitSpec
 
 _PER_DECADE = 2
-_HALVINGS = 3
+_REFINED = 3
+# Gammas nearer to each other than this are as good as one.
+_NEAR = 1.08
 # A path only has to find gamma, for which a percent is enough; the refit has the sweep's own tolerance.
 _TOLERANCE = 0.01
 # Numbers of the eigenvalues that a record keeps, the largest being the first.
@@ -69,9 +71,11 @@ def fit_path(spec: FitSpec, path: Any, X: Any, y: Any, frequent: np.ndarray) -> 
     coarse = coarse_gammas(*spec.gammas)
     for gamma in coarse:
         look(gamma)
-    for _ in range(_HALVINGS):
-        for gamma in _between(best(), sorted(looks)):
-            look(gamma)
+    for _ in range(_REFINED):
+        gamma = _top({gamma: sign * each.score for gamma, each in looks.items()})
+        if min(abs(math.log(gamma / other)) for other in looks) < math.log(_NEAR):
+            break
+        look(gamma)
     gammas = sorted(looks)
     found = [looks[gamma] for gamma in gammas]
     sfn, vnd, ldd = zip(*(each.nonconvex for each in found), strict=True)
@@ -118,9 +122,19 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _between(gamma: float, known: list[float]) -> list[float]:
-    """Geometric means of a gamma and its neighbours."""
-    place = known.index(gamma)
-    neighbours = [*known[max(0, place - 1) : place], *known[place + 1 : place + 2]]
-    found = (float(f"{math.sqrt(gamma * other):.3g}") for other in neighbours)
-    return [each for each in found if each not in known]
+def _top(scores: dict[float, float]) -> float:
+    """Where the parabola over log gamma through the best score and those beside it is highest.
+
+    At an end of the range, half-way to the one beside it.
+    """
+    gammas = sorted(scores)
+    best = max(gammas, key=lambda gamma: (scores[gamma], gamma))
+    place = gammas.index(best)
+    beside = [*gammas[max(0, place - 1) : place], *gammas[place + 1 : place + 2]]
+    if len(beside) == 1:
+        return float(f"{math.sqrt(best * beside[0]):.3g}")
+    low, high = (math.log(gamma / best) for gamma in beside)
+    fallen = [scores[best] - scores[gamma] for gamma in beside]
+    bend = fallen[0] * high - fallen[1] * low  # zero where all three are equal
+    shift = (fallen[0] * high * high - fallen[1] * low * low) / (2 * bend) if bend > 0 else (low + high) / 2
+    return float(f"{best * math.exp(shift):.3g}")

@@ -12,7 +12,7 @@ from solvers import MDML
 from sweep.datasets.card import open_split
 from sweep.datasets.choice import DatasetChoice
 from sweep.fits import CHAIN, FitOutcome, FitRecord, FitSpec, Help, SplitData, Trial, fit_and_score
-from sweep.fits.path import coarse_gammas, path_tolerance
+from sweep.fits.path import _top, coarse_gammas, path_tolerance
 from sweep.fits.run import build_model, rows
 from tests.sweep.studies.playing import template
 
@@ -40,13 +40,21 @@ def test_scoring_is_coarse_everywhere_and_fine_around_the_best(path: tuple[FitSp
     assert curve is not None
     assert set(coarse_gammas(*SPAN)) <= set(curve.gammas)
     assert curve.n_coarse == len(coarse_gammas(*SPAN)) == 7
-    assert curve.n_coarse < len(curve.gammas) <= curve.n_coarse + 2 * 3
+    assert curve.n_coarse < len(curve.gammas) <= curve.n_coarse + 3
     assert 1 <= curve.n_scored <= len(curve.gammas)
     assert curve.kept == max(zip(curve.scores, curve.gammas, strict=True))[1]
     steps = np.diff(np.log(curve.gammas))
     place = curve.gammas.index(curve.kept)
     around = steps[max(0, place - 1) : place + 1]
     assert around.min() < 0.6 * np.log(10) / 2  # finer there than half a decade
+
+
+def test_the_next_gamma_is_the_top_of_a_parabola_inside_the_range() -> None:
+    gammas = (0.001, 0.00316, 0.01, 0.0316, 0.1)
+    assert _top({gamma: 1 - np.log(gamma / 0.02) ** 2 for gamma in gammas}) == 0.02
+    assert _top({gamma: gamma for gamma in gammas}) == pytest.approx((0.0316 * 0.1) ** 0.5, rel=1e-2)
+    assert _top({gamma: -gamma for gamma in gammas}) == pytest.approx((0.001 * 0.00316) ** 0.5, rel=1e-2)
+    assert gammas[0] < _top(dict.fromkeys(gammas, 0.5)) < gammas[-1]
 
 
 def test_what_is_kept_of_a_gamma_is_what_its_metric_says(path: tuple[FitSpec, FitOutcome], data: SplitData) -> None:
