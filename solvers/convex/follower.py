@@ -31,6 +31,8 @@ class Follower:
         self.knots: dict[float, Knot] = {}
         self.near: dict[float, list[Near]] = {}  # of the knots that what is open lies between
         self.lowest: DualPoint | Array | None = None  # what a knot below the lowest can start from
+        limited = isinstance(self.penalty, SmoothConjugate) and math.isfinite(self.penalty.dual_limit)
+        self.most_reach = TUNING.most_reach_to_limit if limited else TUNING.most_reach
         self.n_eigh = 0
         self.reason = ""
         self.largest = math.inf
@@ -46,7 +48,7 @@ class Follower:
         ratio = TUNING.first_ratio
         while above > low and not self._spent():
             reach = self._reach(above, low)
-            below = min(above / ratio, max(reach * reach / above, reach / TUNING.most_reach))
+            below = min(above / ratio, max(reach * reach / above, reach / self.most_reach))
             below = low if below < 1.3 * low else below
             if reach > low:
                 self._solve(below)

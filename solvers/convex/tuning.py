@@ -51,7 +51,8 @@ class Tuning:
     descent : a step aims at a penalty lower by at most this factor, as interior-point methods do. Reasoned.
     weaken, weaken_to_limit : a stronger regularizer is lowered by at most this factor; by the second where the dual has
         a limit (cldd, it), near which a step that aims further ends outside it. Paths of csfn within 1e-2, Act and
-        Reuters: 9 and 13 eigendecompositions, with 3 11 and 13; of cldd 14 and 17, with 5 24 and 16.
+        Reuters: 9 and 13 eigendecompositions, with 3 11 and 13; of cldd, with the first `most_reach`, 14 and 17, with
+        5 24 and 16.
     centred : it aims as low as that while the gap at the level is below a share of the excess, 1 / descent of this one;
         at the level itself where the gap is above this share. Reasoned.
     most_excess, least_excess : what all barriers together add to the gap, at first (all of the hinge at M = 0), and
@@ -98,8 +99,9 @@ class Tuning:
         eigendecompositions in 5 and 9 knots; with 2.2 9 and 13 in 6 and 11.
     filled : share of the gap's room between two knots that the next is placed to fill. Path of cvnd within 1e-3 on
         Reuters: 54 eigendecompositions, with 0.8 62, with 0.5 57.
-    most_reach : how far below what the last knot covers the next one may be. Reuters, cldd: without it the second knot
-        is 1e-4, and takes 25 eigendecompositions, earlier.
+    most_reach, most_reach_to_limit : how far below what the last knot covers the next one may be; the second as above.
+        Paths of cldd within 1e-2 on two thirds of Act, down to 1e-3 (six draws) and 1e-4 (three): 52 and 50
+        eigendecompositions, with 4 80 and 65; Reuters to 1e-4 (three) 72 and 70.
     above, below, further : around a knot, gammas over its own for which its eigenvectors give a metric; below these, as
         long as they are within the tolerance, by this ratio. Path of cvnd on Reuters: 24 eigendecompositions; with
         seven of them 27, earlier.
@@ -177,6 +179,7 @@ class Tuning:
     most_ratio: float = 3.0
     most_ratio_tol: float = 1e-2
     most_reach: float = 4.0
+    most_reach_to_limit: float = 2.0
     filled: float = 0.6
     above: tuple[float, ...] = (1.15, 1.35, 1.6, 1.9)
     below: tuple[float, ...] = (0.85, 0.7, 0.55, 0.4, 0.25)
