@@ -135,7 +135,7 @@ class Follower:
         spectra = [np.sort(each.line.values)[::-1] for each in (first, second)]
         d, rank = self.problem.similar_scatter.shape[0], max(len(each) for each in spectra)
         tops = [np.pad(each, (0, rank - len(each))) for each in spectra]
-        rest = (d - rank) * float(self.penalty.value(np.zeros(1), xp=numpy_namespace)[0])
+        rest = float(np.sum(self.penalty.value(np.zeros(d - rank), xp=numpy_namespace)))
 
         def mixed(share: float) -> Mixture:
             similar = (1 - share) * first.similar + share * second.similar

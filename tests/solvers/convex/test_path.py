@@ -75,7 +75,7 @@ def test_every_gamma_is_within_the_tolerance_by_a_certificate_of_its_own(regular
         assert model.converged_
 
 
-@pytest.mark.parametrize("regularizer", ["csfn", "cvnd", "cldd", "l2"])
+@pytest.mark.parametrize("regularizer", NEWTON)
 def test_mixtures_and_blends_are_no_better_than_is_said(regularizer: str) -> None:
     X, similar, dissimilar = pairs_of_digits()
     path = MDMLPath(regularizer, tol=1e-2).fit_pairs(X, similar, dissimilar)
