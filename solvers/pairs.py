@@ -123,16 +123,18 @@ class PairSet:
 
     def sparse_scatter(self, weights: Array) -> Array:
         """The same where many weights are zero: from the other pairs, and the points that these have."""
+        chosen = weights != 0
+        if not bool(self.xp.any(chosen)):
+            return self.xp.zeros((self.X.shape[1],) * 2, dtype=self.X.dtype, device=self.graph.device)
+        return self.among(chosen, self.X).scatter(self.xp.take(weights, self.xp.nonzero(chosen)[0]))
+
+    def among(self, chosen: Array, Y: Array) -> PairSet:
+        """The pairs where a mask (m,) is true, of the rows of Y (n, k) that these have."""
         xp = self.xp
-        moving = xp.nonzero(weights != 0)[0]
-        ends = [xp.take(each, moving) for each in (self.graph.first, self.graph.second)]
-        member = self.sums(xp.astype(weights != 0, self.X.dtype)) > 0
-        touched = xp.nonzero(member)[0]
-        if touched.shape[0] == 0:
-            return xp.zeros((self.X.shape[1],) * 2, dtype=self.X.dtype, device=self.graph.device)
+        member = self.sums(xp.astype(chosen, Y.dtype)) > 0
         place = xp.cumulative_sum(xp.astype(member, xp.int64)) - 1
-        points = xp.take(self.X, touched, axis=0)
-        return PairSet(points, *(xp.take(place, each) for each in ends), xp=xp).scatter(xp.take(weights, moving))
+        ends = (xp.take(each, xp.nonzero(chosen)[0]) for each in (self.graph.first, self.graph.second))
+        return PairSet(xp.take(Y, xp.nonzero(member)[0], axis=0), *(xp.take(place, each) for each in ends), xp=xp)
 
 
 @dataclass(frozen=True)

@@ -290,12 +290,12 @@ class Newton:
     def _gap(self, found: Measured, bound: Bound) -> float:
         return relative_gap(found.objective, bound.value, found.loss, self.p.margin)
 
-    def proven(self) -> tuple[DualPoint, Bound]:
+    def proven(self, dual: DualPoint | None = None) -> tuple[DualPoint, Bound]:
         """The best dual point with G made afresh, and what it proves; decomposed again only if that proves more.
 
         The point has gamma in the user's units: another fit can start from it.
         """
-        p, dual = self.p, self.state.dual
+        p, dual = self.p, dual or self.state.dual
         assert dual is not None
         dual = replace(dual, gamma=self.normal.margin * p.gamma)
         G = dual.G if dual.fresh else p.gradient(dual.alpha)

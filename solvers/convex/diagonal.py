@@ -31,8 +31,8 @@ class Diagonal:
     ----------
     x : (r,) the eigenvalues at w = 1, all positive; on the host, like all of size r or K.
     starts : (K,) where in x each group starts.
-    far : (m, K) what each group adds to the distances of the pairs.
-    judges : (s, K) the same for those of them that F is minimised on.
+    XU : (n, d) the points along U.
+    judges : (s, K) what each group adds to the distances of the pairs that F is minimised on.
     similar : (K,) what it adds to <C_S, M>.
     penalty, margin : of the problem.
     least : of the factors; above zero where h is infinite at zero.
@@ -40,7 +40,7 @@ class Diagonal:
 
     x: np.ndarray
     starts: np.ndarray
-    far: Array
+    XU: Array
     judges: Array
     similar: np.ndarray
     penalty: SmoothConjugate
@@ -51,9 +51,10 @@ class Diagonal:
         """(r,) at factors w (K,) of the groups."""
         return np.repeat(w, np.diff(self.starts, append=len(self.x))) * self.x
 
-    def distances(self, w: np.ndarray, p: SpectralProblem) -> Array:
-        """Of the pairs (m, ...), at factors (K, ...) of the groups."""
-        return _product(self.far, w, p)
+    def distances(self, x: np.ndarray, p: SpectralProblem) -> Array:
+        """Of all pairs (m, c), at eigenvalues (r, c)."""
+        columns = np.pad(x, ((0, self.XU.shape[1] - len(x)), (0, 0)))
+        return p.pairs.diagonal_forms(self.XU, p.xp.asarray(columns, dtype=self.XU.dtype, device=p.backend.device))
 
     def best(self, gamma: float, w: np.ndarray, p: SpectralProblem, *, near: bool = False) -> np.ndarray:
         """Factors at which F is about least, from w; `near` where w is about best for nearly the same gamma."""
@@ -106,11 +107,7 @@ class Diagonal:
         return float(self.similar @ w) + smooth + gamma * omega
 
     def _hinge(self, w: np.ndarray, p: SpectralProblem) -> Array:
-        return self.margin - _product(self.judges, w, p)
-
-
-def _product(far: Array, w: np.ndarray, p: SpectralProblem) -> Array:
-    return far @ p.xp.asarray(w, dtype=far.dtype, device=p.backend.device)
+        return self.margin - self.judges @ p.xp.asarray(w, dtype=self.judges.dtype, device=p.backend.device)
 
 
 def diagonal(p: SpectralProblem, penalty: SmoothConjugate, U: Array, XU: Array, x: Array) -> Diagonal:
@@ -125,8 +122,9 @@ def diagonal(p: SpectralProblem, penalty: SmoothConjugate, U: Array, XU: Array, 
     host, place = to_numpy(x), np.arange(U.shape[1])[:, None]
     member = (place >= starts) & (place < np.append(starts[1:], r))
     weights = member * np.pad(host, (0, U.shape[1] - r))[:, None]
-    far = p.pairs.diagonal_forms(XU, xp.asarray(weights, dtype=XU.dtype, device=p.backend.device))
-    stride = -(-len(p.pairs) // TUNING.polishers)
+    chosen = xp.arange(0, len(p.pairs), -(-len(p.pairs) // TUNING.polishers), device=p.backend.device)
+    parts = xp.asarray(weights, dtype=XU.dtype, device=p.backend.device)
+    judges = p.pairs.subset(chosen, XU).diagonal_forms(XU, parts)
     along = to_numpy(xp.sum((xp.astype(p.C_S, U.dtype) @ U) * U, axis=0)).astype(float)
     least = 0.0 if math.isfinite(penalty.slope_at_zero) else TUNING.least_factor
-    return Diagonal(host, starts, far, far[::stride, :], along @ weights, penalty, p.margin, least)
+    return Diagonal(host, starts, XU, judges, along @ weights, penalty, p.margin, least)

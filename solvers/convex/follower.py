@@ -10,7 +10,7 @@ import numpy as np
 from solvers.backend import Array, Backend
 from solvers.convex.dual import DualCurve, DualPoint
 from solvers.convex.envelope import Envelope, Knot, Mixture, Proof
-from solvers.convex.knots import Course, Found, Near, fitted_knot, newton_knot
+from solvers.convex.knots import Blend, Course, Found, Near, blend, fitted_knot, newton_knot
 from solvers.convex.mdml import MDML
 from solvers.convex.search import golden_section
 from solvers.convex.tuning import TUNING
@@ -29,7 +29,9 @@ class Follower:
         self.penalty = model._penalty()
         self.envelope = Envelope(model.margin)
         self.knots: dict[float, Knot] = {}
-        self.near: dict[float, list[Near]] = {}  # of the knots that what is open lies between
+        # Of the knots that what is open lies between: distances of all pairs, and G.
+        self.near: dict[float, list[Near]] = {}
+        self.blends: dict[float, Blend] = {}
         self.lowest: DualPoint | Array | None = None  # what a knot below the lowest can start from
         limited = isinstance(self.penalty, SmoothConjugate) and math.isfinite(self.penalty.dual_limit)
         self.most_reach = TUNING.most_reach_to_limit if limited else TUNING.most_reach
@@ -48,8 +50,8 @@ class Follower:
         ratio = TUNING.first_ratio
         while above > low and not self._spent():
             reach = self._reach(above, low)
-            below = min(above / ratio, max(reach * reach / above, reach / self.most_reach))
-            below = low if below < 1.3 * low else below
+            covered = max(reach * reach / above, reach / self.most_reach)
+            below = min(self._evenly(above, low, ratio), covered if covered > 1.3 * low else low)
             if reach > low:
                 self._solve(below)
             ratio = self._next_ratio(below, above, self._close(below, above))
@@ -57,6 +59,13 @@ class Follower:
         if self._spent():
             self._prove(low)
             self.reason = f"{self.max_iter} eigendecompositions were not enough; raise max_iter or tol"
+
+    def _evenly(self, above: float, low: float, ratio: float) -> float:
+        """The next knot, at about this ratio; the last two at equal ones."""
+        left = math.log(above / low) / math.log(ratio)
+        if left < 2:
+            return low if left < TUNING.last else math.sqrt(above * low)
+        return above / ratio
 
     def _next_ratio(self, low: float, high: float, worst: float) -> float:
         """Of the next knot to this one: between the last two the gap rose by about the cube of their distance."""
@@ -85,8 +94,9 @@ class Follower:
             self._cover(max(knot for knot in around if knot < gamma), gamma)
             self._cover(gamma, min(knot for knot in around if knot > gamma))
             worst, gamma = self.envelope.worst(low, high)
-        for knot in [knot for knot in self.near if knot > low]:
-            del self.near[knot]  # distances of all pairs are large
+        for kept in (self.near, self.blends):
+            for knot in [knot for knot in kept if knot > low]:
+                del kept[knot]
         return first
 
     def _reach(self, above: float, low: float) -> float:
@@ -155,23 +165,26 @@ class Follower:
         self.n_eigh += found.n_eigh
         self.reason = found.reason or self.reason
         self.knots[gamma], self.near[gamma] = found.knot, found.near
+        if isinstance(found.start, DualPoint):
+            self.blends[gamma] = Blend(found.start.alpha, found.start.G)
         value, part = found.knot.curve.at(gamma)
         self.envelope.add(Proof(gamma, value, ((part, found.knot),)))
         self.envelope.lines += [*found.lines, *(each.line for each in found.near)]
 
     def _found(self, gamma: float) -> Found:
         """Below the lowest knot from its decomposition, between two from the blend of their weights."""
-        start = self.lowest
+        start: DualPoint | Blend | Array | None = self.lowest
+        tol = TUNING.knot_tol * self.tol
         if not isinstance(self.penalty, SmoothConjugate):
-            tol = TUNING.knot_tol * self.tol
             return fitted_knot(self.problem, gamma, tol=tol, model=self.model, start=start, backend=self.backend)
         if gamma > min(self.knots, default=math.inf):
-            left = self.knots[max(each for each in self.knots if each < gamma)]
-            right = self.knots[min(each for each in self.knots if each > gamma)]
-            share = self._share(left, right, gamma)
-            start = self.backend.asarray((1 - share) * left.weights + share * right.weights)
+            left = max(each for each in self.knots if each < gamma)
+            right = min(each for each in self.knots if each > gamma)
+            share = self._share(self.knots[left], self.knots[right], gamma)
+            start = blend(self.blends[left], self.blends[right], share)
+            tol = self.tol
         course = Course(self.problem, self.penalty, self.low, self.tol, self.backend)
-        return newton_knot(course, gamma, max_iter=max(1, self.max_iter - self.n_eigh), start=start)
+        return newton_knot(course, gamma, tol=tol, max_iter=max(1, self.max_iter - self.n_eigh), start=start)
 
 
 def _curve(knot: Knot) -> DualCurve:

@@ -6,12 +6,14 @@ polished for it (`solvers.convex.diagonal`), after one pass over the pairs for a
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
 
-from solvers.backend import Array, Backend, to_numpy
+from solvers.backend import Array, Backend, Namespace, to_numpy
 from solvers.convex.certified import Newton
 from solvers.convex.diagonal import diagonal
 from solvers.convex.dual import DualCurve, DualPoint, Solution, SpectralProblem, relative_gap
@@ -30,6 +32,19 @@ class Near:
     line: Line
     similar: float
     distances: np.ndarray
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Weights between two knots, and their G, which is as exact as those of the two."""
+
+    alpha: Array
+    G: Array
+
+
+def blend(first: Blend, second: Blend, share: float) -> Blend:
+    """(1 - share) of one and share of another."""
+    return Blend(*((1 - share) * a + share * b for a, b in ((first.alpha, second.alpha), (first.G, second.G))))
 
 
 @dataclass(frozen=True)
@@ -63,21 +78,34 @@ class Course:
     backend: Backend
 
 
-def newton_knot(course: Course, gamma: float, *, max_iter: int, start: DualPoint | Array | None) -> Found:
-    """A whole fit only where no metric of the last decomposition is within the tolerance."""
-    normal, tol = normalize(course.problem, course.penalty, gamma, course.backend), TUNING.knot_tol * course.tol
+def newton_knot(course: Course, gamma: float, *, tol: float, max_iter: int, start: DualPoint | Blend | None) -> Found:
+    """No more than is needed for a metric within the tolerance: a blend as it is, the iteration, a whole fit."""
+    normal = normalize(course.problem, course.penalty, gamma, course.backend)
     newton, unit = Newton(normal, tol, max_iter, course.backend, TUNING.knots), normal.margin / normal.unit
+
+    def found(point: DualPoint, curve: DualCurve, solution: Solution | None = None) -> Found:
+        knot = Knot(gamma, to_numpy(point.alpha), None, curve)
+        lines = [] if solution is None else [own_line(solution, gamma, course.backend)]
+        near = nearby(course, gamma, point, curve, unit)
+        return Found(knot, near, lines, point, newton.p.n_eigh, "" if solution is None else solution.reason)
+
+    def within(found: Found) -> bool:
+        return any(_gap(each.line, found.knot.curve, gamma, course.problem.margin) <= tol for each in found.near)
+
+    if isinstance(start, Blend):
+        start, bound = newton.proven(newton.p.point(start.alpha, start.G, fresh=True))
+        as_it_is = found(start, bound.curve)
+        if within(as_it_is):
+            return as_it_is
     newton.descend(start)
     point, bound = newton.proven()
-    near, lines, curve, reason = nearby(course, gamma, point, bound.curve, unit), [], bound.curve, ""
-    if not any(_gap(each.line, curve, gamma, course.problem.margin) <= tol for each in near):
-        solution = newton.complete()
-        assert solution.start is not None
-        assert solution.curve is not None
-        point, curve, reason = solution.start, solution.curve, solution.reason
-        near, lines = nearby(course, gamma, point, curve, unit), [own_line(solution, gamma, course.backend)]
-    knot = Knot(gamma, to_numpy(point.alpha), None, curve)
-    return Found(knot, near, lines, point, newton.p.n_eigh, reason)
+    descended = found(point, bound.curve)
+    if within(descended):
+        return descended
+    solution = newton.complete()
+    assert solution.start is not None
+    assert solution.curve is not None
+    return found(solution.start, solution.curve, solution)
 
 
 def fitted_knot(
@@ -119,33 +147,46 @@ def nearby(course: Course, gamma: float, point: DualPoint, curve: DualCurve, uni
 
     x, more = suggested(gamma), suggested(gamma * TUNING.above[-1])
     x = xp.where(x > 0, x, more)
-    rank = int(xp.sum(xp.astype(x > 0, xp.int64)))
+    rank = _rank(penalty, gamma, g, x, TUNING.negligible * course.tol * p.margin, xp=xp)
     if rank == 0:
         return []
     vectors = point.U[:, :rank]
     family = diagonal(p, penalty, vectors, problem.dissimilar.X @ vectors, x[:rank])
     host, rest = to_numpy(vectors), float(np.sum(penalty.value(np.zeros(g.shape[0] - rank), xp=numpy_namespace)))
 
-    def metric(w: np.ndarray) -> Near:
-        x, similar, distances = family.eigenvalues(w), float(family.similar @ w), to_numpy(family.distances(w, p))
+    def metrics(factors: Sequence[np.ndarray]) -> list[Near]:
+        spectra = [family.eigenvalues(w) for w in factors]
+        distances = to_numpy(family.distances(np.stack(spectra, axis=1), p))
+        return [metric(*each) for each in zip(factors, spectra, distances.T, strict=True)]
+
+    def metric(w: np.ndarray, x: np.ndarray, distances: np.ndarray) -> Near:
+        similar = float(family.similar @ w)
         loss = similar + float(np.mean(np.maximum(p.margin - distances, 0.0)))
         omega = float(np.sum(penalty.value(x, xp=numpy_namespace))) + rest
-        return Near(Line(loss, omega, x, host), similar, distances)
+        return Near(Line(loss, omega, x, host), similar, np.ascontiguousarray(distances))
 
-    first = family.best(gamma, np.ones(len(family.starts)), p)
-    found = [metric(first)]
+    best = [family.best(gamma, np.ones(len(family.starts)), p)]
     for ratios in (TUNING.above, TUNING.below):
-        w, known = first, found[0]
+        w = best[0]
         for ratio in ratios:  # away from the knot, each from the one before
-            w = family.best(gamma * ratio, w, p, near=True)
-            found.append(known := metric(w))
-    ratio = TUNING.below[-1]
-    while gamma * ratio > course.low and _gap(known.line, curve, gamma * ratio, p.margin) <= course.tol:
+            best.append(w := family.best(gamma * ratio, w, p, near=True))
+    found, ratio = metrics(best), TUNING.below[-1]
+    while gamma * ratio > course.low and _gap(found[-1].line, curve, gamma * ratio, p.margin) <= course.tol:
         ratio *= TUNING.further
         w = family.best(gamma * ratio, w, p, near=True)
-        found.append(known := metric(w))
+        found += metrics([w])
     return found
 
 
-def _gap(line: Line, curve: DualCurve, gamma: float, margin: float) -> float:
+def _rank(penalty: SmoothConjugate, gamma: float, g: Array, x: Array, negligible: float, *, xp: Namespace) -> int:
+    """How many eigenvalues x (D,) matter: the others together change F by next to nothing."""
+    none = xp.zeros_like(x)
+    if not math.isfinite(float(penalty.value(none[:1], xp=xp)[0])):
+        return int(xp.sum(xp.astype(x > 0, xp.int64)))
+    parts = xp.abs(g * x + gamma * (penalty.value(x, xp=xp) - penalty.value(none, xp=xp)))
+    rest = xp.sum(parts) - xp.cumulative_sum(parts)
+    return int(xp.sum(xp.astype((x > 0) & (rest >= negligible), xp.int64)))
+
+
+def _gap(line: Line, curve: DualCurve | Ray, gamma: float, margin: float) -> float:
     return relative_gap(line.at(gamma), curve.at(gamma)[0], line.loss, margin)

@@ -119,14 +119,14 @@ class Levels:
         """Levels at which G has a metric, `steepest` being minus its least eigenvalue; the one that was aimed at first.
 
         Barriers where it has one at gamma; a stronger regularizer where it has none, or where a fit with a larger gamma
-        has left off.
+        has left off: there the metric has a rank already, and barriers are not needed.
         """
         limit = self.penalty.dual_limit
         if aimed is not None and aimed != self.final and steepest < aimed.sigma * limit:
             yield aimed
         if steepest < self.gamma * limit:
             yield self.final
-            for mu in _ladder(self.least, self.most):
+            for mu in _ladder(self.least, self.most) if most_sigma <= self.gamma else ():
                 yield Level(self.penalty, self.gamma, mu)
         if most_sigma > self.gamma or steepest >= self.gamma * limit:
             least = max(self.gamma, 1.02 * steepest / limit)

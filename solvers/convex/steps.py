@@ -108,7 +108,7 @@ class StepMaker:
         """
         p, xp, g = self.p, self.xp, point.g
         found = metrics(levels, g, xp=xp)
-        near = min(_rank(xp.stack(found), xp=xp) + 2 * TUNING.model_rank, g.shape[0])
+        near = min(_rank(xp.stack(found), xp=xp) + int(self.effort.beyond * g.shape[0]), g.shape[0])
         XU = self._along(point, near)
 
         def forms(pairs: PairSet, eigenvalues: list[Array]) -> Array:
@@ -146,9 +146,9 @@ class StepMaker:
             return metric.x, metric.distances
         U = xp.astype(point.U[:, :near], self.kind)
         family = diagonal(p, metric.level.penalty, U, metric.XU, metric.x[:rank])
-        w = family.best(p.gamma, np.ones(len(family.starts)), p)
-        x = xp.concat([p.backend.asarray(family.eigenvalues(w)), metric.x[rank:]])
-        return x, xp.astype(family.distances(w, p), point.g.dtype)
+        found = family.eigenvalues(family.best(p.gamma, np.ones(len(family.starts)), p))
+        x = xp.concat([p.backend.asarray(found), metric.x[rank:]])
+        return x, xp.astype(family.distances(found[:, None], p)[:, 0], point.g.dtype)
 
     def step(self, point: DualPoint, metric: LevelMetric, smoothing: float, gap: float) -> Step:
         """The step that the model at a metric's target suggests; `gap` says how much there is to gain."""
@@ -177,12 +177,13 @@ class StepMaker:
         """Change of alpha about where the quadratic model of the smoothed dual is highest, that of G, and U' that U.
 
         The pair model of many coordinates is not exact, but the exact one along a single change costs two products: the
-        best point on the way is taken, and the pair model asked again from there while that still gains.
+        best point on the way is taken, and the pair model asked again from there while that still gains. Distances of
+        pairs that are far from the margin by then are left to the pair model.
         """
         p, xp = self.p, self.xp
-        model, pairs = pair_model(p.pairs, metric.XU, T / len(p.pairs)), p.pairs.of(metric.XU)
+        model = pair_model(p.pairs, metric.XU, T / len(p.pairs))
         alpha, distances, total = point.alpha, metric.predicted, 0.0
-        rotated = xp.zeros_like(T)
+        rotated, watched, pairs = xp.zeros_like(T), None, None
         for _ in range(self.effort.proposals):
             change = self._proposal(model, alpha, distances, smoothing, gap)
             if change is None:
@@ -199,7 +200,12 @@ class StepMaker:
             total += gain
             if gain < self.effort.proposed * total:
                 break
-            distances = metric.predicted - xp.astype(pairs.products(metric.XU @ (T * rotated)), alpha.dtype)
+            if watched is None or pairs is None:
+                watched = self._in_play(alpha, distances, smoothing, self.effort.watched * gap)
+                pairs = p.pairs.among(watched, metric.XU)
+            exact = xp.astype(pairs.products(pairs.X @ (T * rotated)), alpha.dtype)
+            about = model.response(alpha - point.alpha)
+            distances = metric.predicted + xp.where(watched, -spread(exact, watched, xp=xp), about)
         change = alpha - point.alpha
         if U.shape[1] == U.shape[0]:
             return change, U @ rotated @ xp.matrix_transpose(U), rotated
@@ -209,9 +215,8 @@ class StepMaker:
         """Change of alpha that maximises the quadratic model of the smoothed dual; None if it finds nothing to gain."""
         p, xp = self.p, self.xp
         target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
-        # Pairs far from the margin that are where they belong go onto their bound; the rest is in play.
-        reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
-        settled = (xp.abs(p.margin - distances) >= reach) & (xp.abs(target - alpha) <= TUNING.settled)
+        # Pairs far from the margin that are where they belong go onto their bound.
+        settled = ~self._in_play(alpha, distances, smoothing, gap)
         for fixed in (settled, xp.zeros_like(settled)):
             chosen = xp.nonzero(~fixed)[0]
             moved = xp.where(fixed, target - alpha, xp.zeros_like(alpha))
@@ -234,6 +239,13 @@ class StepMaker:
                 return change
             # Settling the far pairs overshot: near the dual's limit it bends sharply.
         return None
+
+    def _in_play(self, alpha: Array, distances: Array, smoothing: float, gap: float) -> Array:
+        """Pairs (m,) that are near the margin, or not where they belong."""
+        p, xp = self.p, self.xp
+        target = xp.clip((p.margin - distances) / smoothing, 0.0, 1.0)
+        reach = p.margin * min(1.0, math.sqrt(max(gap, 0.0) / p.margin)) + smoothing
+        return (xp.abs(p.margin - distances) < reach) | (xp.abs(target - alpha) > TUNING.settled)
 
     def _along(self, point: DualPoint, count: int) -> Array:
         """The points along so many leading eigenvectors (n, count); what is at hand is not computed again."""

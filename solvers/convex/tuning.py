@@ -22,6 +22,8 @@ class Effort:
     sample : the Newton system is solved on at most so many pairs and extended to the others.
     proposals, proposed : how often the pair model is asked in one step where it is not exact, while the last answer has
         brought this share of all.
+    beyond : coordinates that a step looks at, where the metric has a rank: as many as that, and this share of all.
+    watched : within a step, exact distances are followed of the pairs that would be in play at so many times the gap.
     """
 
     rounds: int
@@ -31,6 +33,8 @@ class Effort:
     sample: int
     proposals: int = 4
     proposed: float = 0.2
+    beyond: float = 1.0
+    watched: float = 1e9
 
 
 @dataclass(frozen=True)
@@ -82,29 +86,35 @@ class Tuning:
     damping, damping_factor : of the box model's first step, and the factor by which it changes. Counts, earlier.
     rough, rough_tol : how accurately the box model is maximised down to which tolerance. Paths of csfn, cvnd, cldd
         within 1e-2 on Act, with the loose one and with this: 6.0, 7.6, 7.8 and 4.9, 6.8, 6.1 CPU seconds, 10, 12, 17
-        and 10, 12, 13 eigendecompositions.
+        and 10, 12, 13 eigendecompositions. With all coordinates and all pairs followed, three draws of each of these
+        on Act and Reuters take 283 eigendecompositions and 162 s, with this 281 and 151 s; within 1e-3 `beyond` costs
+        csfn on Reuters 44 instead of 30, so it is for rough answers only.
     loose, knots, tight : the same below it, in single precision for fits and for the knots of paths, and in double.
         Knots ask the pair model more often. Path of cvnd within 1e-3 on Reuters: 54 eigendecompositions, with loose
-        knots 63. Cold fits to 1e-3 there: 126 instead of 135, for a quarter more time. Blobs, wine and two
+        knots 63, earlier. Cold fits to 1e-3 there: 126 instead of 135, for a quarter more time. Blobs, wine and two
         rotated families to 1e-5 at gamma 1e-6, 1e-4 and 1e-2: with the loose one 15 of 60 fits stall, with the tight
         one none. To 1e-3 on 16 families, `enough` of the loose one at 0.02 costs 5 % more decompositions, 26 instead of
         18 at the most, and saves a sixth of the time.
-    knot_tol : a path's knots are solved to this share of its tolerance. Paths of csfn, cvnd, cldd within 1e-2, digits
-        10, 16, 16, Reuters 12, 24, 20; with 0.6 12, 17, 17 and 13, 26, 20. The next four by counts, earlier.
+    knot_tol : a path's knots are solved to this share of its tolerance on the way down. Paths of csfn, cvnd, cldd
+        within 1e-2, digits 10, 16, 16, Reuters 12, 24, 20; with 0.6 12, 17, 17 and 13, 26, 20, earlier.
     proofs : gammas between two knots at which their weights and metrics are blended.
     blending : golden-section steps for the shares of a blend. Reasoned.
     reach_step : ratio of the gammas at which a knot's reach is tried.
     first_ratio, most_ratio, most_ratio_tol : of one knot to the next, the most for paths within this tolerance; it
         falls with its cube root, as the gap between two knots rises. Paths of csfn, cvnd within 1e-2, Act: 9 and 12
         eigendecompositions in 5 and 9 knots; with 2.2 9 and 13 in 6 and 11.
-    filled : share of the gap's room between two knots that the next is placed to fill. Path of cvnd within 1e-3 on
-        Reuters: 54 eigendecompositions, with 0.8 62, with 0.5 57.
+    filled : share of the gap's room between two knots that the next is placed to fill. Earlier.
+    last : where the way to the end is less than so many times the distance to the next knot, the next is the end.
+        Reasoned.
     most_reach, most_reach_to_limit : how far below what the last knot covers the next one may be; the second as above.
-        Paths of cldd within 1e-2 on two thirds of Act, down to 1e-3 (six draws) and 1e-4 (three): 52 and 50
-        eigendecompositions, with 4 80 and 65; Reuters to 1e-4 (three) 72 and 70.
+        A knot that is covered costs no eigendecomposition, and the one after it starts from nearer. Paths of csfn and
+        cvnd within 1e-2, three draws of Act and Reuters: 170 eigendecompositions, with 4 186, with 1 181; of cldd 98,
+        with 2 109, with 1.5 110.
     above, below, further : around a knot, gammas over its own for which its eigenvectors give a metric; below these, as
         long as they are within the tolerance, by this ratio. Path of cvnd on Reuters: 24 eigendecompositions; with
         seven of them 27, earlier.
+    negligible : eigenvalues of a metric of a path are left out that change F by less than this share of the tolerance.
+        Three draws of csfn, cvnd and cldd on Act and Reuters: 156 s instead of 162, as many eigendecompositions.
     polish : eigenvalues are polished (`solvers.convex.diagonal`) while the gap is within this many tolerances: it
         rarely takes off more. Path of cvnd on Reuters: 23 eigendecompositions instead of 32.
     polishers : pairs that it looks at, at most; F is measured on all. With eight times as many paths
@@ -155,11 +165,12 @@ class Tuning:
     shortening: float = 0.7
     damping: float = 0.3
     damping_factor: float = 6.0
-    rough: Effort = Effort(rounds=40, enough=0.02, solves=40, solved=0.05, sample=3000)
+    rough: Effort = Effort(rounds=40, enough=0.02, solves=40, solved=0.05, sample=3000, beyond=0.4, watched=16.0)
     rough_tol: float = 5e-3
     loose: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000)
     knots: Effort = Effort(rounds=40, enough=0.005, solves=40, solved=0.01, sample=3000, proposals=6, proposed=0.02)
     tight: Effort = Effort(rounds=200, enough=1e-4, solves=400, solved=1e-4, sample=20_000)
+    negligible: float = 0.01
     polish: float = 20.0
     polishers: int = 4096
     single_factors: int = 24
@@ -178,8 +189,9 @@ class Tuning:
     first_ratio: float = 2.2
     most_ratio: float = 3.0
     most_ratio_tol: float = 1e-2
-    most_reach: float = 4.0
-    most_reach_to_limit: float = 2.0
+    last: float = 1.3
+    most_reach: float = 1.2
+    most_reach_to_limit: float = 2.5
     filled: float = 0.6
     above: tuple[float, ...] = (1.15, 1.35, 1.6, 1.9)
     below: tuple[float, ...] = (0.85, 0.7, 0.55, 0.4, 0.25)

@@ -72,6 +72,18 @@ def test_distances_scatter_and_laplacian_equal_their_definitions(
     np.testing.assert_allclose(to_numpy(got), expected, rtol=1e-11, atol=1e-11)
 
 
+def test_pairs_among_others_keep_only_their_own_points(
+    arrays: ArrayBackend, pair_set: tuple[PairSet, np.ndarray]
+) -> None:
+    pair_set_, pairs = pair_set
+    chosen = np.arange(len(pairs)) % 5 == 1
+    some = pair_set_.among(arrays.xp.asarray(chosen, device=arrays.device), pair_set_.X)
+    assert len(some) == chosen.sum()
+    assert some.X.shape[0] == len(np.unique(pairs[chosen])) < X.shape[0]
+    z = X[pairs[chosen, 0]] - X[pairs[chosen, 1]]
+    np.testing.assert_allclose(to_numpy(some.projected_distances(some.X)), np.sum(z * z, axis=1), rtol=1e-12)
+
+
 def test_products_of_chosen_pairs(arrays: ArrayBackend, pair_set: tuple[PairSet, np.ndarray]) -> None:
     pair_set_, pairs = pair_set
     V = RNG.normal(size=X.shape)

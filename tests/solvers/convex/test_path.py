@@ -16,6 +16,7 @@ from solvers import MDML, MDMLPath
 from solvers.backend import to_numpy
 from solvers.convex.dual import relative_gap
 from solvers.convex.envelope import Mixture
+from solvers.convex.follower import Follower
 from solvers.regularizers.table import make_regularizer
 from tests.conftest import ArrayBackend
 
@@ -91,6 +92,34 @@ def test_mixtures_and_blends_are_no_better_than_is_said(regularizer: str) -> Non
     for proof in blends:
         _, D = recomputed(path.at(proof.gamma), X, similar, dissimilar)
         assert proof.value <= D + 1e-12
+
+
+@pytest.mark.parametrize("regularizer", NEWTON)
+def test_between_two_knots_one_decomposition_of_their_blend_is_enough(regularizer: str) -> None:
+    X, similar, dissimilar = pairs_of_digits()
+    model = MDML(regularizer)
+    problem, backend, *_ = model._problem_from_pairs(X, similar, dissimilar)
+    follower = Follower(model, problem, backend, low=0.01, high=0.02, tol=1e-2, max_iter=100)
+    high, low, between = 0.02, 0.01, 0.014
+    follower._solve(high)
+    follower._solve(low)
+    before = follower.n_eigh
+    follower._solve(between)
+    assert follower.n_eigh == before + 1
+    assert follower.envelope.gap(between) <= 1e-2
+    blend = follower.blends[between]
+    w = X[dissimilar[:, 0]] - X[dissimilar[:, 1]]
+    G = problem.similar_scatter - w.T @ (blend.alpha[:, None] * w) / len(w)
+    assert blend.alpha.min() >= 0
+    assert blend.alpha.max() <= 1
+    scale = np.sum(blend.G * G) / np.sum(G * G)  # the knots' problem has units of its own
+    np.testing.assert_allclose(blend.G, scale * G, atol=1e-12 * abs(scale) * np.abs(G).max())
+    penalty, y = make_regularizer(regularizer), -np.linalg.eigvalsh(G) / between
+    x = penalty.maximizer(y, xp=np)
+    D = blend.alpha.mean() - between * np.sum(x * y - penalty.value(x, xp=np))
+    bound, part = follower.knots[between].curve.at(between)
+    assert part == 1.0
+    assert D - 1e-9 <= bound <= D + 1e-12
 
 
 @pytest.mark.parametrize("regularizer", ["tr", "l1", "l21"])
